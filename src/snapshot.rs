@@ -220,7 +220,8 @@ impl Snapshot {
                 .collect(),
             isolated: parse("isolated_cpus", &self.isolated_cpus)?,
         };
-        Ok((Topology::build(facts)?, self.sizes()))
+        let sizes = self.sizes();
+        Ok((Topology::build(facts)?.with_memory(&sizes), sizes))
     }
 
     fn sizes(&self) -> Sizes {
@@ -299,9 +300,14 @@ mod tests {
             memory: [(0, 1 << 34), (4, 1 << 35)].into(),
             huge_pages: [(0, [(2 << 20, 512), (1 << 30, 0)].into())].into(),
         };
+        let topology = topology.with_memory(&sizes);
         let text = serde_yaml::to_string(&Snapshot::of(&topology, &sizes)).unwrap();
         let read: Snapshot = serde_yaml::from_str(&text).unwrap();
-        assert_eq!(read.read().unwrap(), (topology, sizes), "{text}");
+        assert_eq!(read.read().unwrap(), (topology.clone(), sizes), "{text}");
+        let smaller = topology.without(&"0-1".parse().unwrap()).unwrap();
+        for (node, same) in smaller.nodes().iter().zip(topology.nodes()) {
+            assert_eq!(node.memory, same.memory, "node {}", node.id);
+        }
     }
 
     #[test]

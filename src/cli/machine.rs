@@ -107,6 +107,7 @@ pub fn read(root: &Path) -> Result<LoadedMachine, MachineError> {
     let Reading { facts, sizes, warnings } = sysfs::read(&Linux, root)?;
     let topology =
         Topology::build(facts).map_err(|error| MachineError::Build(root.to_owned(), error))?;
+    let topology = topology.with_memory(&sizes);
     let warnings = warnings.iter().map(ToString::to_string).collect();
     Ok(LoadedMachine { topology, sizes, warnings })
 }

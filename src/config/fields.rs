@@ -8,6 +8,7 @@
 use super::consumers::{self, Consumers};
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
+use super::memory::{self, Memory, MemoryPolicy};
 use super::not_used::NOT_USED;
 use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
@@ -30,6 +31,7 @@ pub(super) struct Values {
     pub(super) cpu_manager_options: Pairs,
     pub(super) topology_manager_options: Pairs,
     pub(super) reserved: Reserved,
+    pub(super) memory: Memory,
     pub(super) kubelet: KubeletNearby,
     pub(super) exclusivity: Exclusivity,
     pub(super) partition: PartitionType,
@@ -60,8 +62,14 @@ pub(super) const OF_KUBELET: &[&dyn Field] = &[
         &mut values.topology_manager_options
     }),
     &Other::new(reserved::LIST, reserved::read_list, |values| &mut values.reserved.list),
-    &Other::new(reserved::SYSTEM, reserved::read_amount, |values| &mut values.reserved.system),
-    &Other::new(reserved::KUBE, reserved::read_amount, |values| &mut values.reserved.kube),
+    &Other::new(reserved::SYSTEM, reserved::read_amounts, |values| &mut values.reserved.system),
+    &Other::new(reserved::KUBE, reserved::read_amounts, |values| &mut values.reserved.kube),
+    &OneOf::new(memory::POLICY, &MemoryPolicy::ALL, MemoryPolicy::name, |values| {
+        &mut values.memory.policy
+    })
+    .or_empty(),
+    &Other::new(memory::RESERVED, memory::read_reserved, |values| &mut values.memory.reserved),
+    &Other::new(memory::EVICTION, memory::read_eviction, |values| &mut values.memory.eviction),
 ];
 
 /// The plugin's own fields; docs/configuration.md is their reference.
@@ -303,17 +311,23 @@ impl Values {
         self
     }
 
-    /// Drops what an entry makes meaningless: options of a policy that it ends, and the list of
-    /// reserved CPUs if it gives an amount.
+    /// Drops what an entry makes meaningless: options of a policy that it ends, the memory
+    /// reserved by NUMA node if it ends counting, and the list of reserved CPUs if it gives an amount
+    /// of CPUs.
     fn drop_meaningless(&mut self, entry: &YamlNode) {
         let policy = entry.field("cpuManagerPolicy").and_then(|(_, policy)| policy.text());
         if policy.is_some_and(|policy| policy != Policy::Static.name()) {
             self.cpu_manager_options = Pairs::default();
         }
-        let has =
-            |field| entry.field(field).is_some_and(|(_, amounts)| !amounts.fields().is_empty());
-        if has(reserved::SYSTEM) || has(reserved::KUBE) {
-            self.reserved.list = None;
+        let policy = entry.field(memory::POLICY).and_then(|(_, policy)| policy.text());
+        if policy.is_some_and(|policy| policy != MemoryPolicy::Static.name()) {
+            self.memory = Memory::default();
+        }
+        for field in [reserved::SYSTEM, reserved::KUBE] {
+            let amounts = entry.field(field).map(|(_, amounts)| amounts);
+            if amounts.is_some_and(|amounts| amounts.field(reserved::CPU).is_some()) {
+                self.reserved.list = None;
+            }
         }
     }
 

@@ -3,9 +3,10 @@
 
 use super::Config;
 use super::fields::{HEADER, OF_KUBELET};
+use super::memory::{self, MemoryPolicy};
 use super::not_used::NOT_USED;
 use super::reserved;
-use super::source::Mistakes;
+use super::source::{Mistakes, Warning};
 use super::yaml::{YamlNode, YamlValue};
 use ledger::Policy;
 use std::fmt::Write as _;
@@ -39,23 +40,30 @@ pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, Mistakes>
     config.check_without_policy()?;
     let mut block = format!("# From {}.\n", wording::printable(name));
     write_advice(&config, &mut block);
+    let is_counted = config.values.memory.policy == MemoryPolicy::Static;
     for field in OF_KUBELET.iter().map(|field| field.name()) {
         match (&config.values.reserved.list, root.field(field)) {
             // A list of CPUs can look like a number.
             (Some(list), _) if field == reserved::LIST => {
                 let _ = writeln!(block, "{field}: \"{list}\"");
             }
-            (_, Some((_, value))) => write_field(field, value, &mut block),
+            (_, Some((_, value))) => write_field(field, value, is_counted, &mut block),
             _ => {}
         }
     }
     let mut left_out = config.not_used();
-    for field in [reserved::SYSTEM, reserved::KUBE] {
+    for field in [reserved::SYSTEM, reserved::KUBE, memory::EVICTION] {
         let amounts = root.field(field).map_or(&[][..], |(_, amounts)| amounts.fields());
-        for (key, _) in amounts.iter().filter(|(key, _)| &*key.name != reserved::CPU) {
-            let text = format!("{field}: {}: not used here: only cpu counts", key.name);
-            left_out.push(super::Warning { line: key.line, text });
+        for (key, _) in amounts.iter().filter(|(key, _)| !counts(field, &key.name, is_counted)) {
+            let text = format!("{field}: {}: not used here", key.name);
+            left_out.push(Warning { line: key.line, text });
         }
+    }
+    if let Some((key, _)) = root.field(memory::RESERVED)
+        && !is_counted
+    {
+        let text = format!("{}: not used here", memory::RESERVED);
+        left_out.push(Warning { line: key.line, text });
     }
     left_out.sort_by_key(|left_out| left_out.line);
     let left_out = left_out.iter().map(|left_out| format!("{name}, {left_out}")).collect();
@@ -83,9 +91,19 @@ fn write_advice(config: &Config, block: &mut String) {
     }
 }
 
-/// Writes a valid field; nothing if its value is the default.
-fn write_field(name: &str, value: &YamlNode, block: &mut String) {
-    let is_amount = [reserved::SYSTEM, reserved::KUBE].contains(&name);
+/// Whether an amount in a field has an effect. That of memory has one where memory is counted.
+fn counts(field: &str, name: &str, is_counted: bool) -> bool {
+    match field {
+        reserved::SYSTEM | reserved::KUBE => {
+            name == reserved::CPU || (is_counted && name == memory::MEMORY)
+        }
+        memory::EVICTION => is_counted && name == memory::AVAILABLE,
+        _ => true,
+    }
+}
+
+/// Writes a valid field; nothing if its value is the default. `is_counted` says whether memory is.
+fn write_field(name: &str, value: &YamlNode, is_counted: bool, block: &mut String) {
     match &value.value {
         YamlValue::Scalar(text) if !text.is_empty() => {
             let _ = writeln!(block, "{name}: {text}");
@@ -94,7 +112,7 @@ fn write_field(name: &str, value: &YamlNode, block: &mut String) {
             let mut written = false;
             for (key, value) in fields {
                 let Some(text) = value.text() else { continue };
-                if is_amount && &*key.name != reserved::CPU {
+                if !counts(name, &key.name, is_counted) {
                     continue;
                 }
                 if !written {
@@ -103,8 +121,28 @@ fn write_field(name: &str, value: &YamlNode, block: &mut String) {
                 }
                 let _ = writeln!(block, "  {}: \"{text}\"", key.name);
             }
+            // An empty map is no threshold, and no field the default one.
+            if name == memory::EVICTION && is_counted && !written {
+                let _ = writeln!(block, "{name}: {{}}");
+            }
+        }
+        YamlValue::List(items) if name == memory::RESERVED && is_counted => {
+            write_reservations(items, block);
         }
         YamlValue::Scalar(_) | YamlValue::List(_) | YamlValue::Null => {}
+    }
+}
+
+fn write_reservations(items: &[YamlNode], block: &mut String) {
+    let _ = writeln!(block, "{}:", memory::RESERVED);
+    for item in items {
+        let node = item.field("numaNode").and_then(|(_, node)| node.text()).unwrap_or_default();
+        let limits = item.field("limits").map_or(&[][..], |(_, limits)| limits.fields());
+        let limits = limits.iter().filter_map(|(kind, amount)| {
+            Some(format!("{}: \"{}\"", kind.name, amount.text()?))
+        });
+        let limits: Vec<String> = limits.collect();
+        let _ = writeln!(block, "- {{numaNode: {node}, limits: {{{}}}}}", limits.join(", "));
     }
 }
 

@@ -11,6 +11,7 @@ mod follow;
 mod from_kubelet;
 mod given;
 mod kubelet;
+mod memory;
 mod memory_only;
 mod namespaces;
 mod nodes;
@@ -29,6 +30,7 @@ pub use fields::{Declaration, declarations};
 pub(crate) use follow::{Follower, INTERVAL};
 pub use follow::{Mistake, Reading};
 pub use from_kubelet::{FromKubelet, from_kubelet};
+pub use memory::{EvictionThreshold, memory_amount};
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use not_used::NOT_USED;
 pub use pod_resources::PodResources;
@@ -40,7 +42,13 @@ use crate::files;
 use cpuset::{CpuSet, PartitionType};
 use fields::Values;
 use ledger::{Exposure, Policy, Settings, Stance};
-use placement::{IsolatedCpus, NodeLimit, Options, ReserveError, SettingsError};
+use memory::MemoryPolicy;
+use placement::memory_manager::{
+    Capacity, CapacityError, MAX_OFFERED_NODES, MemoryConfigError, WantedMemory,
+};
+use placement::{
+    IsolatedCpus, NodeLimit, Options, ReserveError, SettingsError, TopologyManager, TopologyPolicy,
+};
 use source::Source;
 use std::fmt;
 use std::path::Path;
@@ -225,6 +233,11 @@ impl Config {
             let why = "no effect without cpuManagerPolicy: static and its reserved CPUs";
             warnings.push(self.source.warning("reservedNamespaces", why));
         }
+        let memory = &self.values.memory;
+        if memory.policy == MemoryPolicy::None {
+            let why = "no effect without memoryManagerPolicy: Static";
+            warnings.extend(memory.given().map(|field| self.source.warning(field, why)));
+        }
         warnings
     }
 
@@ -309,7 +322,13 @@ impl Config {
         if settings.policy == Policy::None {
             self.check_without_policy()?;
             let placement = self.without_policy(topology)?;
-            return Ok(Settings { placement, ..Settings::default() });
+            let memory = self.memory_on(topology)?;
+            if memory.is_none() {
+                return Ok(Settings { placement, ..Settings::default() });
+            }
+            let topology_manager = self.topology_manager_on(topology)?;
+            let placement = placement::Settings { topology_manager, ..placement };
+            return Ok(Settings { placement, memory, ..Settings::default() });
         }
         let placement = &settings.placement;
         let wanted = placement::Wanted {
@@ -335,7 +354,53 @@ impl Config {
             );
             return Err(self.source.at(reserved.field(), why));
         }
-        Ok(Settings { placement, ..settings.clone() })
+        Ok(Settings { placement, memory: self.memory_on(topology)?, ..settings.clone() })
+    }
+
+    /// What containers can be given of this machine's memory; `None` if it is not counted.
+    ///
+    /// The kubelet also refuses to start if more is reserved than the machine has although it counts
+    /// no memory. Then the amounts have no effect here, and need no known machine.
+    fn memory_on(&self, topology: &Topology) -> Result<Option<Capacity>, ConfigError> {
+        let Values { settings, reserved, memory, .. } = &self.values;
+        if memory.policy == MemoryPolicy::None {
+            return Ok(None);
+        }
+        let nodes = memory::nodes(topology).map_err(|node| {
+            let why = format!(
+                "the memory of NUMA node {node} is unknown: Static needs its MemTotal in                  /sys/devices/system/node/node{node}/meminfo, or memory_bytes in a file of topology --save"
+            );
+            self.source.at(memory::POLICY, why)
+        })?;
+        let policy = settings.placement.topology_manager.policy;
+        if policy != TopologyPolicy::None && nodes.len() > MAX_OFFERED_NODES {
+            let why = format!(
+                "with memoryManagerPolicy: Static, a machine of more than {MAX_OFFERED_NODES} NUMA nodes                  needs none, and this one has {}",
+                nodes.len()
+            );
+            return Err(self.source.at("topologyManagerPolicy", why));
+        }
+        let total = nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.total));
+        let wanted = WantedMemory {
+            policy: memory.policy.name(),
+            reserved: &memory.reserved,
+            node_allocatable: reserved.memory().plus(memory.threshold().of(total)),
+        };
+        wanted.check(&nodes).map_err(|error| self.explain_memory(&error))
+    }
+
+    fn topology_manager_on(&self, topology: &Topology) -> Result<TopologyManager, ConfigError> {
+        let Values { settings, topology_manager_options, .. } = &self.values;
+        let wanted = &settings.placement.topology_manager;
+        let options = topology_manager_options.borrowed();
+        TopologyManager::parse(
+            wanted.policy.name(),
+            wanted.scope.name(),
+            options,
+            topology,
+            NodeLimit::Lifted,
+        )
+        .map_err(|error| self.source.topology_manager(&error))
     }
 
     /// Under policy `none` there are no options, as for the kubelet.
@@ -358,6 +423,36 @@ impl Config {
         let uncore_order = settings.placement.options.uncore_order;
         let options = Options { uncore_order, ..Options::default() };
         Ok(placement::Settings { options, reserved, ..placement::Settings::default() })
+    }
+
+    /// Adds file, line and field to the kubelet's message about memory.
+    fn explain_memory(&self, error: &MemoryConfigError) -> ConfigError {
+        let is_given = !self.values.memory.reserved.is_empty();
+        let field = match error {
+            MemoryConfigError::UnknownPolicy(_)
+            | MemoryConfigError::BestEffort
+            | MemoryConfigError::NothingReserved
+            | MemoryConfigError::Capacity(CapacityError::TooManyNodes(_)) => memory::POLICY,
+            MemoryConfigError::Limits(_)
+            | MemoryConfigError::UnknownNode(_)
+            | MemoryConfigError::Sum { .. }
+            | MemoryConfigError::Fraction
+            | MemoryConfigError::ExceedsMachine { .. }
+            | MemoryConfigError::Capacity(CapacityError::ReservedTooMuch { .. }) => {
+                if is_given { memory::RESERVED } else { memory::POLICY }
+            }
+        };
+        let hint = match error {
+            MemoryConfigError::Sum { kind, .. } if kind == memory::MEMORY => {
+                " (the sum of reservedMemory has to be the memory of systemReserved and kubeReserved plus                  memory.available of evictionHard, 100Mi without that field)"
+            }
+            MemoryConfigError::Sum { .. } => " (only memory can be reserved, no huge pages)",
+            MemoryConfigError::NothingReserved => {
+                " (set reservedMemory, and systemReserved: {memory: ...} to its sum)"
+            }
+            _ => "",
+        };
+        self.source.at(field, format!("{error}{hint}"))
     }
 
     /// Adds file, line and field to the kubelet's message.

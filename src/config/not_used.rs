@@ -41,7 +41,6 @@ pub const NOT_USED: &[&str] = &[
     "enforceNodeAllocatable",
     "eventBurst",
     "eventRecordQPS",
-    "evictionHard",
     "evictionMaxPodGracePeriod",
     "evictionMinimumReclaim",
     "evictionPressureTransitionPeriod",
@@ -74,7 +73,6 @@ pub const NOT_USED: &[&str] = &[
     "maxOpenFiles",
     "maxParallelImagePulls",
     "maxPods",
-    "memoryManagerPolicy",
     "memoryReservationPolicy",
     "memorySwap",
     "memoryThrottlingFactor",
@@ -98,7 +96,6 @@ pub const NOT_USED: &[&str] = &[
     "registerWithTaints",
     "registryBurst",
     "registryPullQPS",
-    "reservedMemory",
     "resolvConf",
     "rotateCertificates",
     "runOnce",
@@ -137,11 +134,6 @@ fn instead(field: &str) -> &'static str {
             ": CPUs are set at once, and compared with the decisions every ten seconds"
         }
         "featureGates" => ": no field and no option here depends on a gate",
-        "memoryManagerPolicy" => {
-            ": memory is not counted. exclusiveMems: follow-cpus gives containers memory from the NUMA \
-             nodes of their exclusive CPUs, unless the kubelet's memory manager has chosen the nodes"
-        }
-        "reservedMemory" => ": memory is not counted, so none is reserved",
         _ => "",
     }
 }

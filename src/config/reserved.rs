@@ -1,11 +1,13 @@
 //! `reservedSystemCPUs`, `systemReserved` and `kubeReserved`: the CPUs that are never exclusive, as a
-//! list or as an amount.
+//! list or as an amount, and the memory that is not for containers.
 
 use super::given::Given;
+use super::memory::{MEMORY, memory_amount};
 use super::source::{ConfigError, Source};
 use super::values::{CpuList, Pairs};
 use cpuset::CpuSet;
 use placement::Reservation;
+use placement::memory_manager::WrittenAmount;
 use quantity::Quantity;
 use topology::Topology;
 
@@ -15,19 +17,26 @@ pub(super) const KUBE: &str = "kubeReserved";
 
 pub(super) const CPU: &str = "cpu";
 
-/// The resources that a kubelet can reserve. Only `cpu` counts here.
-const RESOURCES: [&str; 4] = [CPU, "memory", "ephemeral-storage", "pid"];
+/// The resources that a kubelet can reserve. Only `cpu` and `memory` count here.
+const RESOURCES: [&str; 4] = [CPU, MEMORY, "ephemeral-storage", "pid"];
 
 /// The list takes precedence, as in the kubelet.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reserved {
     pub(super) list: Option<CpuSet>,
-    pub(super) system: Option<Amount>,
-    pub(super) kube: Option<Amount>,
+    pub(super) system: Amounts,
+    pub(super) kube: Amounts,
+}
+
+/// Amounts of resources. An override replaces those that it has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Amounts {
+    cpu: Option<Amount>,
+    memory: WrittenAmount,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Amount {
+struct Amount {
     text: String,
     /// In thousandths of a CPU.
     milli: u64,
@@ -39,33 +48,38 @@ pub(super) fn read_list(given: &Given<'_>, list: &mut Option<CpuSet>) -> Result<
     Ok(())
 }
 
-pub(super) fn read_amount(
-    given: &Given<'_>,
-    amount: &mut Option<Amount>,
-) -> Result<(), ConfigError> {
-    let amounts: Pairs = given.parse()?;
-    if let Some(name) = amounts.names().find(|name| !RESOURCES.contains(name)) {
+pub(super) fn read_amounts(given: &Given<'_>, amounts: &mut Amounts) -> Result<(), ConfigError> {
+    let texts: Pairs = given.parse()?;
+    if let Some(name) = texts.names().find(|name| !RESOURCES.contains(name)) {
         return Err(given.wrong(wording::unknown(name, &RESOURCES)));
     }
-    if let Some(text) = amounts.get(CPU) {
+    if let Some(text) = texts.get(CPU) {
         let milli = parse_milli_cpus(text).map_err(|why| given.wrong(why))?;
-        *amount = Some(Amount { text: text.to_owned(), milli });
+        amounts.cpu = Some(Amount { text: text.to_owned(), milli });
+    }
+    if let Some(text) = texts.get(MEMORY) {
+        amounts.memory = memory_amount(text).map_err(|why| given.wrong(why))?;
     }
     Ok(())
 }
 
 impl Reserved {
-    /// Whether nothing is reserved on any machine.
+    /// Whether no CPU is reserved on any machine.
     pub(super) fn is_nothing(&self) -> bool {
-        let amounts = [&self.system, &self.kube];
+        let amounts = [&self.system.cpu, &self.kube.cpu];
         self.list.is_none() && amounts.into_iter().flatten().all(|amount| amount.milli == 0)
+    }
+
+    /// The memory of both amounts.
+    pub(super) fn memory(&self) -> WrittenAmount {
+        self.system.memory.plus(self.kube.memory)
     }
 
     /// The field that says which CPUs are reserved.
     pub(super) fn field(&self) -> &'static str {
         if self.list.is_some() {
             LIST
-        } else if self.system.is_some() {
+        } else if self.system.cpu.is_some() {
             SYSTEM
         } else {
             KUBE
@@ -106,7 +120,7 @@ impl Reserved {
         let online = topology.online().len();
         let exceeds = |milli: u64| milli > online as u64 * 1000;
         let mut sum: u64 = 0;
-        for (field, amount) in [(SYSTEM, &self.system), (KUBE, &self.kube)] {
+        for (field, amount) in [(SYSTEM, &self.system.cpu), (KUBE, &self.kube.cpu)] {
             let Some(Amount { text, milli }) = amount else { continue };
             if exceeds(*milli) {
                 // A plain number is often meant as thousandths.

@@ -57,8 +57,10 @@ impl Hotplug {
         }
         // The start has logged the warnings.
         let read = sysfs::read(&*self.kernel, &self.sysfs).map_err(|error| error.to_string());
-        let topology = read
-            .and_then(|reading| Topology::build(reading.facts).map_err(|error| error.to_string()));
+        let topology = read.and_then(|sysfs::Reading { facts, sizes, .. }| {
+            let topology = Topology::build(facts).map_err(|error| error.to_string())?;
+            Ok(topology.with_memory(&sizes))
+        });
         match topology {
             Ok(topology) => {
                 let before = self.machine.online();

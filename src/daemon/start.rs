@@ -60,9 +60,10 @@ impl Machine {
         sysfs_root: &Path,
         config: &Config,
     ) -> Result<Machine, StartError> {
-        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(kernel, sysfs_root)?;
+        let sysfs::Reading { facts, warnings, sizes } = sysfs::read(kernel, sysfs_root)?;
         let topology = Topology::build(facts)
-            .map_err(|error| StartError::Facts(sysfs_root.to_owned(), error))?;
+            .map_err(|error| StartError::Facts(sysfs_root.to_owned(), error))?
+            .with_memory(&sizes);
         for warning in warnings {
             log::warn!("{warning}");
         }

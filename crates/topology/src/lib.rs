@@ -27,6 +27,7 @@ mod tally;
 
 pub use cells::{Cell, Cells, Part};
 pub use model::{
-    CacheSize, CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Sizes, Topology, TopologyError,
+    CacheSize, CoreKind, Cpu, Domain, Facts, MemorySize, NumaNode, OfflineCpu, Sizes, Topology,
+    TopologyError,
 };
 pub use tally::{Place, Tally};

@@ -84,9 +84,19 @@ pub struct NumaNode {
     /// The distance to each node, in the order of [`Topology::nodes`]; empty if unknown.
     pub distances: Vec<u32>,
     pub memoryless: bool,
+    /// `None` unless [`Topology::with_memory`] has set it.
+    pub memory: Option<MemorySize>,
 }
 
-/// The known sizes of caches and memories, for display. Placement ignores them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemorySize {
+    /// Those of huge pages included.
+    pub bytes: u64,
+    /// The number of huge pages in pools, by the size of a page in bytes.
+    pub huge_pages: BTreeMap<u64, u64>,
+}
+
+/// The known sizes of caches and memories. The choice of CPUs ignores them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// By the number of the uncore cache (see [`Cpu::uncore`]).
@@ -173,6 +183,7 @@ impl Topology {
                     .map_or(CpuSet::EMPTY, |node| node.cpus),
                 distances,
                 memoryless,
+                memory: None,
             })
             .collect();
         let cores = group(&cpus, |cpu| cpu.core)?;
@@ -210,6 +221,26 @@ impl Topology {
             topology.nodes.iter().map(|node| node.distances.as_slice()),
         );
         Ok(topology)
+    }
+
+    /// This machine with the memory of its NUMA nodes, where `sizes` has it.
+    #[must_use]
+    pub fn with_memory(mut self, sizes: &Sizes) -> Topology {
+        for node in &mut self.nodes {
+            let huge_pages = sizes.huge_pages.get(&node.id).cloned().unwrap_or_default();
+            let bytes = sizes.memory.get(&node.id).copied();
+            node.memory = bytes.map(|bytes| MemorySize { bytes, huge_pages });
+        }
+        self
+    }
+
+    /// This machine with the memory of another one that has the same nodes.
+    fn with_memory_of(mut self, other: &Topology) -> Topology {
+        for (node, same) in self.nodes.iter_mut().zip(&other.nodes) {
+            debug_assert_eq!(node.id, same.id, "other nodes");
+            node.memory.clone_from(&same.memory);
+        }
+        self
     }
 
     /// Only online CPUs.
@@ -316,7 +347,7 @@ impl Topology {
             isolated: self.isolated & remaining,
         };
         // Cannot fail: a machine has at least one core.
-        Topology::build(facts).unwrap_or_else(|_| self.clone())
+        Topology::build(facts).map_or_else(|_| self.clone(), |built| built.with_memory_of(self))
     }
 
     /// This machine with `cpus` offline.
@@ -331,12 +362,13 @@ impl Topology {
             numa: Some(numa),
             socket: Some(socket),
         });
-        Topology::build(Facts {
+        let built = Topology::build(Facts {
             cpus: left,
             offline: self.offline.iter().copied().chain(gone).collect(),
             nodes: self.node_facts(),
             isolated: self.isolated,
-        })
+        })?;
+        Ok(built.with_memory_of(self))
     }
 
     fn node_facts(&self) -> Vec<NodeFacts> {

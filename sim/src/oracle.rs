@@ -93,6 +93,9 @@ pub struct Oracle {
     /// Whether the machine, the configuration or the kubelet's policy has changed: containers may have
     /// other CPUs than those in their answers.
     pub is_unsteady: bool,
+    /// Pods whose memory may be counted where it is instead of where it fits: they are older than the
+    /// settings of memory, or the plugin has not decided about a container or its resize.
+    pub adopted_memory: BTreeSet<PodId>,
     /// Whether the kubelet has reported wrong NUMA nodes of devices.
     pub kubelet_lies: bool,
     /// Containers that have had exclusive CPUs.
@@ -132,6 +135,12 @@ impl Oracle {
         if let Some(window) = self.keyed.get_mut(&Key::Kubelet) {
             window.until.get_or_insert(until);
         }
+    }
+
+    /// Whether the kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
+    fn is_kubelets(&self, now: Duration) -> bool {
+        let window = self.keyed.get(&Key::Kubelet);
+        window.is_some_and(|window| window.until.is_none_or(|until| now <= until))
     }
 
     pub fn allow(&mut self, name: &'static str, dir: &str, until: Duration) {
@@ -212,6 +221,26 @@ struct Occupant {
 }
 
 impl World {
+    /// Records that the plugin has not decided where the memory of a pod is.
+    pub fn note_adopted_memory(&mut self, id: PodId) {
+        if self.pods.get(&id).is_some_and(Pod::is_guaranteed) {
+            self.oracle.adopted_memory.insert(id);
+        }
+    }
+
+    pub fn note_all_memory_adopted(&mut self) {
+        let pods: Vec<PodId> = self.pods.keys().copied().collect();
+        pods.into_iter().for_each(|id| self.note_adopted_memory(id));
+    }
+
+    /// Records the creation of a container. While the kubelet's CPU manager is active the plugin decides
+    /// nothing.
+    pub fn note_created(&mut self, id: PodId, is_answered: bool) {
+        if !is_answered || self.oracle.is_kubelets(self.now) {
+            self.note_adopted_memory(id);
+        }
+    }
+
     fn occupants(&self) -> Vec<Occupant> {
         let mut all: Vec<Occupant> = self
             .processes()

@@ -2,6 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
+use crate::kernel::with_memory;
 use cpuset::CpuSet;
 use nri::{Capabilities, Runtime};
 use topology::Topology;
@@ -92,7 +93,7 @@ impl Settings {
         let is_crio = dice.percent(33);
         let runtime = if is_crio { dice.pick(&CRIO) } else { dice.pick(&CONTAINERD) };
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
-        let topology = machine.topology().expect("a machine that exists");
+        let topology = with_memory(machine.topology().expect("a machine that exists"));
         let privileged = dice.percent(40);
         let rolled = Settings {
             machine,
@@ -144,7 +145,7 @@ impl Settings {
     }
 
     pub fn topology(&self) -> Topology {
-        self.machine.topology().expect("a machine that exists")
+        with_memory(self.machine.topology().expect("a machine that exists"))
     }
 
     pub fn is_crio(&self) -> bool {

@@ -4,7 +4,7 @@ use crate::calls::Group;
 use crate::configuration::Configuration;
 use crate::dice::Dice;
 use crate::history::Op;
-use crate::kernel::SimulatedKernel;
+use crate::kernel::{SimulatedKernel, with_memory};
 use crate::kubelet::CpuManager;
 use crate::oracle::Oracle;
 use crate::plugin::Plugin;
@@ -143,7 +143,7 @@ impl World {
         let whole = self.settings.topology().online();
         let offline = whole - self.kernel.lock().online;
         let machine = Machine { offline, ..self.settings.machine.clone() };
-        machine.topology().expect("a machine that exists")
+        with_memory(machine.topology().expect("a machine that exists"))
     }
 
     pub fn reserved(&self) -> CpuSet {

@@ -8,7 +8,7 @@ use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri::wire;
 use placement::IsolatedCpus;
-use placement::memory_manager::MemoryKind;
+use placement::memory_manager::{Amounts, MemoryKind};
 use protobuf::MessageField;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -465,6 +465,12 @@ impl MemoryLimits {
         let memory = dice.pick(&[1, 1, 2, 2, 3, 5, 8, 20]) * GI;
         let huge_pages = if dice.percent(15) { dice.pick(&[GI / 4, GI / 2, GI]) } else { 0 };
         MemoryLimits { memory, huge_pages }
+    }
+
+    pub fn amounts(self) -> Amounts {
+        let MemoryLimits { memory, huge_pages } = self;
+        let all = [(MemoryKind::Memory, memory), (HUGE_PAGES, huge_pages)];
+        all.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// The resources of a request that changes nothing but memory.

@@ -174,6 +174,9 @@ impl World {
     pub fn configured(&mut self) -> bool {
         let Ok(file) = self.file.clone() else { return false };
         let Some(settings) = file.settings(&self.topology()) else { return false };
+        if settings.memory != self.in_force.memory {
+            self.note_all_memory_adopted();
+        }
         if settings != self.in_force {
             self.unsettled("configuration");
             self.note_unwatched("");

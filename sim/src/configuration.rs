@@ -79,13 +79,33 @@ pub const FIELDS: [Field; 37] = [
     ),
 ];
 
+/// Fields about counted memory. They have separate dice, so that the other choices of a seed do not
+/// depend on them.
+const OF_MEMORY: [Field; 3] = [
+    ("evictionHard", 20, &["{memory.available: 200Mi}", "{nodefs.available: 10%}"]),
+    (
+        "reservedMemory",
+        90,
+        &[
+            "[{numaNode: 0, limits: {memory: 100Mi}}]",
+            "[{numaNode: 0, limits: {memory: 200Mi, hugepages-2Mi: 16Mi}}]",
+            "[{numaNode: 0, limits: {memory: 1124Mi}}]",
+            "[{numaNode: 0, limits: {memory: 60Mi}}, {numaNode: 1, limits: {memory: 40Mi}}]",
+        ],
+    ),
+    (MEMORY_POLICY, 90, &["Static", "Static", "Static", "None", "\"\""]),
+];
+
+const MEMORY_POLICY: &str = "memoryManagerPolicy";
+
 /// The chance in percent of a field that takes one of a few words and is not in [`FIELDS`].
 const OFTEN: u64 = 30;
 
 /// Fields without effect on the core: a socket that it does not serve, and fields of the kubelet.
-pub const WITHOUT_EFFECT: [Field; 3] = [
+pub const WITHOUT_EFFECT: [Field; 4] = [
     ("podResources", 5, &["{listen: /pod-resources, kubelet: /var/lib/kubelet/kubelet.sock}"]),
     ("kind", 10, &["KubeletConfiguration"]),
+    ("memorySwap", 10, &["{swapBehavior: NoSwap}"]),
     ("logging", 10, &["{format: json, verbosity: 2}"]),
 ];
 
@@ -114,7 +134,8 @@ pub const FAULTY: [&str; 6] = [
 /// [`FIELDS`], and all other declared fields that take one of a few words.
 fn all_fields() -> Vec<(&'static str, u64, Vec<&'static str>)> {
     let above = FIELDS.map(|(field, chance, values)| (field, chance, values.to_vec()));
-    let of_words = declarations().filter(|declared| !declared.words.is_empty());
+    let of_words = declarations()
+        .filter(|declared| !declared.words.is_empty() && declared.name != MEMORY_POLICY);
     let others =
         of_words.filter(|declared| !FIELDS.iter().any(|(field, ..)| *field == declared.name));
     above.into_iter().chain(others.map(|other| (other.name, OFTEN, other.words))).collect()
@@ -137,6 +158,7 @@ impl Default for Configuration {
 impl Configuration {
     /// `privileged` says whether the plugin may make partitions.
     pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
+        let mut memory_dice = dice.clone();
         let mut drawn = Configuration::default();
         let others = WITHOUT_EFFECT.map(|(field, chance, values)| (field, chance, values.to_vec()));
         for (field, chance, values) in all_fields().into_iter().chain(others) {
@@ -146,12 +168,32 @@ impl Configuration {
                 drawn = with;
             }
         }
-        drawn
+        drawn.changed_in_memory(machine, &mut memory_dice)
+    }
+
+    /// A configuration with other values of the fields about memory. Most values of `reservedMemory`
+    /// contradict the rest of a configuration, so each policy is tried with several.
+    fn changed_in_memory(&self, machine: &Topology, dice: &mut Dice) -> Configuration {
+        let mut changed = self.clone();
+        for _ in 0..4 {
+            for (field, chance, values) in OF_MEMORY {
+                let with = changed.with(field, dice.pick(values));
+                if dice.percent(chance) && with.settings(machine).is_some() {
+                    changed = with;
+                }
+            }
+        }
+        changed
     }
 
     /// A configuration with other values of some fields.
     pub fn changed(&self, machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
-        let mut changed = self.clone();
+        let mut memory_dice = dice.clone();
+        let mut changed = if memory_dice.percent(30) {
+            self.changed_in_memory(machine, &mut memory_dice)
+        } else {
+            self.clone()
+        };
         let fields = all_fields();
         for _ in 0..dice.between(1, 3) {
             let &(field, _, ref values) = &fields[dice.below(fields.len())];

@@ -52,6 +52,7 @@ impl World {
             Task::Pod(event, pod) => format!("{event:?} u{pod}"),
             Task::Container(event, serial) => format!("{event:?} c{serial}"),
             Task::Update { serial, milli, .. } => format!("update c{serial} {milli}"),
+            Task::ResizeMemory { serial, memory } => format!("memory c{serial} {memory:?}"),
             Task::Name { serial, cpus } => format!("name c{serial} {cpus}"),
             Task::Again(method, ..) => format!("{method} again"),
             Task::Synchronize => "list".to_owned(),

@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::kernel::{Errno, Faults};
 use crate::oracle::{Key, SETTLED};
 use crate::plugin::DiskFault;
-use crate::pods::{Class, Kind, Pod, PodId, Sandbox, Slot};
+use crate::pods::{Class, GI, Kind, MemoryLimits, Pod, PodId, Sandbox, Serial, Slot};
 use crate::settings::{Settings, Trouble};
 use crate::world::World;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -239,6 +239,22 @@ impl World {
                 let Some(serial) = self.some_container(&mut dice) else { return };
                 self.exit(serial);
             }
+            Action::Resize if self.in_force.memory.is_some() && dice.clone().percent(40) => {
+                let counted = |serial: &Serial| {
+                    let container = &self.containers[serial];
+                    self.pods[&container.pod].is_guaranteed() && container.memory.memory > 0
+                };
+                let mut counted: Vec<Serial> =
+                    self.running_containers().into_iter().filter(counted).collect();
+                counted.retain(|serial| !self.containers[serial].resizing);
+                let Some(&serial) = counted.get(dice.below(counted.len())) else { return };
+                let before = self.containers[&serial].memory;
+                let memory = MemoryLimits { memory: dice.between(1, 24) * GI, ..before };
+                if memory.memory <= before.memory.saturating_add(self.unpromised_memory().memory) {
+                    let resize = move |world: &mut World| world.resize_memory(serial, memory);
+                    self.after(Duration::ZERO, resize);
+                }
+            }
             Action::Resize => {
                 let mut exclusive = self.running_containers();
                 exclusive.retain(|serial| {
@@ -315,7 +331,10 @@ impl World {
         let id = self.next_pod;
         self.next_pod += 1;
         let pod = Pod::roll(id, &self.settings, dice);
-        if pod.request() > self.unpromised() {
+        let asked = pod.memory();
+        let left = self.unpromised_memory();
+        let has_memory = asked.memory <= left.memory && asked.huge_pages <= left.huge_pages;
+        if pod.request() > self.unpromised() || !has_memory {
             return;
         }
         self.pods.insert(id, pod);

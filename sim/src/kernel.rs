@@ -20,7 +20,6 @@ mod tests;
 
 use cgroups::{CgroupTree, Watched, Write};
 use cpuset::{CgroupPath, CpuSet, PartitionType};
-pub(crate) use fake_sysfs::NODE_BYTES;
 use kernel::Kernel;
 pub use nix::errno::Errno;
 use std::collections::BTreeMap;
@@ -29,7 +28,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use topology::{Facts, OfflineCpu};
+use topology::{Facts, OfflineCpu, Sizes, Topology};
 
 /// The mount point of the cgroup hierarchy.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
@@ -53,6 +52,18 @@ impl fmt::Debug for SimulatedKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SimulatedKernel")
     }
+}
+
+/// A machine with the memory that its files in sysfs show.
+pub fn with_memory(machine: Topology) -> Topology {
+    let nodes = machine.nodes().iter().map(|node| node.id);
+    let huge_pages = |id| BTreeMap::from([(2 << 20, fake_sysfs::huge_pages(id)), (1 << 30, 0)]);
+    let sizes = Sizes {
+        memory: nodes.clone().map(|id| (id, fake_sysfs::NODE_BYTES)).collect(),
+        huge_pages: nodes.map(|id| (id, huge_pages(id))).collect(),
+        ..Sizes::default()
+    };
+    machine.with_memory(&sizes)
 }
 
 /// The number of calls by the plugin.

@@ -65,6 +65,7 @@ impl World {
         self.cpu_manager.policy = Some(if was_static { "none" } else { "static" });
         self.say(format!("the kubelet's CPU manager: {:?}", self.cpu_manager.policy));
         self.oracle.is_unsteady = true;
+        self.note_all_memory_adopted();
         self.oracle.changed = true;
         self.oracle.open(Key::Kubelet, ASSIGNED, "");
         if was_static {

@@ -3,12 +3,16 @@
 use crate::dice::Dice;
 use crate::kernel::{CGROUPS, Errno};
 use crate::oracle::{Key, STARTING};
-use crate::pods::{Container, Kind, MIXED, Paths, Pod, PodId, Sandbox, Serial, Slot, State, quota};
+use crate::pods::{
+    Container, HUGE_PAGES, Kind, MIXED, MemoryLimits, Paths, Pod, PodId, Sandbox, Serial, Slot,
+    State, quota,
+};
 use crate::runtime::{PluginReply, Task};
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::CgroupPath;
 use nri::wire::Event;
+use placement::memory_manager::MemoryKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -236,6 +240,7 @@ impl World {
             slot,
             request,
             limit,
+            memory: self.pods[&id].slots[slot].memory,
             created_at: self.now.as_nanos() as i64 + 1,
             ..Container::default()
         };
@@ -263,6 +268,7 @@ impl World {
         if reply.answered && !container.is_named {
             self.note_no_cpus_named();
         }
+        self.note_created(id, reply.answered);
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };
         pod.busy = false;
@@ -635,6 +641,70 @@ impl World {
             }
         }
         self.after(Duration::from_millis(5), move |world| world.sync_pod(id));
+    }
+
+    /// An in-place resize of memory alone.
+    pub fn resize_memory(&mut self, serial: Serial, memory: MemoryLimits) {
+        let Some(container) = self.containers.get(&serial) else { return };
+        let id = container.pod;
+        let slot = container.slot;
+        let is_running = container.state == State::Running;
+        if !is_running || self.runtime.down || self.now < self.kubelet_until {
+            return;
+        }
+        let pod = self.pod(id);
+        if pod.busy || pod.deleted.is_some() {
+            return;
+        }
+        pod.slots[slot].memory = memory;
+        pod.busy = true;
+        let text = self.describe(serial);
+        self.say(format!("kubelet resizes the memory of {text} to {} bytes", memory.memory));
+        self.resize_pod(id);
+        let dir = self.dir(&self.containers[&serial]);
+        self.oracle.open(Key::Update(serial), "update under way", &dir);
+        self.call_in(Duration::from_millis(2), Task::ResizeMemory { serial, memory });
+    }
+
+    /// The user withdraws a resize that is refused.
+    pub fn memory_resized(&mut self, serial: Serial, memory: MemoryLimits, reply: &PluginReply) {
+        self.oracle.close(Key::Update(serial), self.now + Duration::from_millis(2500));
+        let Some(container) = self.containers.get_mut(&serial) else { return };
+        let id = container.pod;
+        let slot = container.slot;
+        match &reply.refused {
+            None => {
+                container.memory = memory;
+                // The plugin finds a change that it has missed in the next list, and cannot refuse it.
+                if !reply.answered {
+                    self.note_adopted_memory(id);
+                }
+            }
+            Some(why) => {
+                let before = container.memory;
+                self.say(format!("  resize of memory refused: {why}"));
+                self.pod(id).slots[slot].memory = before;
+                self.resize_pod(id);
+            }
+        }
+        self.pod(id).busy = false;
+        self.after(Duration::from_millis(5), move |world| world.sync_pod(id));
+    }
+
+    /// What the scheduler has not promised to pods; no limit unless it is counted.
+    pub fn unpromised_memory(&self) -> MemoryLimits {
+        let Some(capacity) = &self.in_force.memory else {
+            return MemoryLimits { memory: u64::MAX, huge_pages: u64::MAX };
+        };
+        let left = |kind: MemoryKind, of: fn(MemoryLimits) -> u64| {
+            let nodes = capacity.nodes();
+            let all: u64 = nodes.map(|(_, has)| has.get(&kind).copied().unwrap_or(0)).sum();
+            all.saturating_sub(self.pods.values().map(|pod| of(pod.memory())).sum())
+        };
+        MemoryLimits {
+            memory: left(MemoryKind::Memory, |limits| limits.memory),
+            huge_pages: left(HUGE_PAGES, |limits| limits.huge_pages),
+        }
     }
 
     /// The CPU time that the scheduler has not promised to pods, in thousandths of a CPU.

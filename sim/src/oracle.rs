@@ -29,6 +29,10 @@
 //! When a container first gets exclusive CPUs by an answer, the state file has them. Where only restarts
 //! happen and cgroups bind, the plugin finds no container on other CPUs than decided.
 //!
+//! The memory claims that the plugin saves can be met at once, and survive another instance of the
+//! plugin. At the end, containers are bound to the nodes of their claims, and claims are those of existing
+//! pods.
+//!
 //! In every second without an operation the plugin makes at most 400 writes, and it never gets more
 //! than 2,000 inputs in a second.
 //!
@@ -44,11 +48,12 @@ use crate::plugin::STATE;
 use crate::pods::{Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, State, quota};
 use crate::settings::Trouble;
 use crate::world::World;
-use cpuset::CpuSet;
-use ledger::{KubeletClaim, Named};
+use cpuset::{CpuSet, NodeSet};
+use ledger::{KubeletClaim, MemoryClaim, Named};
 use log::Level;
 use nri::wire::LinuxCPU;
 use nri_cpu_manager::kubelet::StateFile;
+use placement::memory_manager::Room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -93,6 +98,9 @@ pub struct Oracle {
     /// Whether the machine, the configuration or the kubelet's policy has changed: containers may have
     /// other CPUs than those in their answers.
     pub is_unsteady: bool,
+    /// Uids of pods whose memory may be counted where it is instead of where it fits: they are older than the
+    /// settings of memory, or the plugin has not decided about a container or its resize.
+    adopted_memory: BTreeSet<String>,
     /// Whether the kubelet has reported wrong NUMA nodes of devices.
     pub kubelet_lies: bool,
     /// Containers that have had exclusive CPUs.
@@ -132,6 +140,16 @@ impl Oracle {
         if let Some(window) = self.keyed.get_mut(&Key::Kubelet) {
             window.until.get_or_insert(until);
         }
+    }
+
+    /// Whether the kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
+    fn is_kubelets(&self, now: Duration) -> bool {
+        let window = self.keyed.get(&Key::Kubelet);
+        window.is_some_and(|window| window.until.is_none_or(|until| now <= until))
+    }
+
+    fn has_adopted_memory_of(&self, claim: &MemoryClaim) -> bool {
+        self.adopted_memory.contains(&claim.pod_uid.0)
     }
 
     pub fn allow(&mut self, name: &'static str, dir: &str, until: Duration) {
@@ -212,6 +230,26 @@ struct Occupant {
 }
 
 impl World {
+    /// Records that the plugin has not decided where the memory of a pod is.
+    pub fn note_adopted_memory(&mut self, id: PodId) {
+        if let Some(pod) = self.pods.get(&id).filter(|pod| pod.is_guaranteed()) {
+            self.oracle.adopted_memory.insert(pod.uid());
+        }
+    }
+
+    pub fn note_all_memory_adopted(&mut self) {
+        let pods: Vec<PodId> = self.pods.keys().copied().collect();
+        pods.into_iter().for_each(|id| self.note_adopted_memory(id));
+    }
+
+    /// Records the creation of a container. While the kubelet's CPU manager is active the plugin decides
+    /// nothing.
+    pub fn note_created(&mut self, id: PodId, is_answered: bool) {
+        if !is_answered || self.oracle.is_kubelets(self.now) {
+            self.note_adopted_memory(id);
+        }
+    }
+
     fn occupants(&self) -> Vec<Occupant> {
         let mut all: Vec<Occupant> = self
             .processes()
@@ -574,6 +612,9 @@ impl World {
         if let Some(why) = self.wrong_directories().or_else(|| self.wrong_kubelet_file()) {
             return self.fail(format!("at the end {why}"));
         }
+        if let Some(why) = self.wrong_counted_memory() {
+            return self.fail(format!("at the end {why}"));
+        }
         if self.oracle.is_contested()
             || self.processes().any(|(_, container)| container.is_uncertain)
         {
@@ -895,6 +936,106 @@ impl World {
         let is_right =
             has_moved || near.is_subset(&set) && (set - near).iter().all(|node| node > 1);
         if is_right { None } else { Some(format!("runs on {allowed}, and has memory on {set}")) }
+    }
+
+    /// Checks that memory claims can be met at once: no set of nodes has more than it has room for.
+    pub fn check_claimed_memory(&mut self, claims: &[MemoryClaim]) {
+        let Some(capacity) = &self.in_force.memory else { return };
+        let is_adopted = |claim: &MemoryClaim| self.oracle.has_adopted_memory_of(claim);
+        let memory = claims.iter().map(|claim| &claim.memory);
+        let is_allowed = claims.iter().any(is_adopted) || Room::new(capacity, memory).is_legal();
+        if !is_allowed {
+            self.fail(format!("memory is promised twice: {claims:?}"));
+        }
+    }
+
+    /// The claims on disk that another instance of the plugin must take over as they are: those of pods
+    /// that exist.
+    pub fn lasting_memory(&self) -> Vec<MemoryClaim> {
+        let uncertain = self.oracle.is_disturbed
+            || self.settings.other_plugin
+            || self.plugin.disk.is_some()
+            || self.plugin.has_lost_memory()
+            || self.in_force.memory.is_none();
+        if uncertain {
+            return Vec::new();
+        }
+        let is_ready = |pod: &&Pod| pod.sandbox == Sandbox::Ready;
+        let ready: BTreeSet<String> = self.pods.values().filter(is_ready).map(Pod::uid).collect();
+        let mut claims = self.plugin.memory_on_disk().unwrap_or_default();
+        claims.retain(|claim| ready.contains(&claim.pod_uid.0));
+        claims
+    }
+
+    /// Checks that no claim of these is lost, and that no memory has moved.
+    pub fn check_lasting_memory(&mut self, before: &[MemoryClaim], now: &[MemoryClaim]) {
+        let is_kept = |claim: &MemoryClaim| {
+            let is_it = |other: &&MemoryClaim| {
+                other.pod_uid == claim.pod_uid && other.container == claim.container
+            };
+            let found = now.iter().find(is_it);
+            found.is_some_and(|found| found.memory.nodes == claim.memory.nodes)
+                || self.oracle.has_adopted_memory_of(claim)
+        };
+        let lost = before.iter().find(|claim| !is_kept(claim)).cloned();
+        if let Some(lost) = lost {
+            self.fail(format!("another instance has lost {lost:?}, and has {now:?}"));
+        }
+    }
+
+    /// Why counted memory is wrong, where nothing has disturbed it and no update is due.
+    fn wrong_counted_memory(&self) -> Option<String> {
+        let capacity = self.in_force.memory.as_ref()?;
+        let may_differ = self.oracle.is_disturbed
+            || self.oracle.is_unsteady
+            || self.settings.other_plugin
+            || self.in_force.rebalance.is_some()
+            || self.plugin.has_lost_memory();
+        if may_differ {
+            return None;
+        }
+        let claims = self.plugin.memory_on_disk()?;
+        let uids: BTreeSet<String> = self.pods.values().map(Pod::uid).collect();
+        if let Some(claim) = claims.iter().find(|claim| !uids.contains(&claim.pod_uid.0)) {
+            return Some(format!("a pod that is gone has memory: {claim:?}"));
+        }
+        let running = self.processes().filter(|(_, one)| one.state == State::Running);
+        running.into_iter().find_map(|(_, container)| {
+            let why = self.wrong_claim(container, &claims, capacity.all())?;
+            Some(format!("{} {why}", self.describe(container.serial)))
+        })
+    }
+
+    fn wrong_claim(
+        &self,
+        container: &Container,
+        claims: &[MemoryClaim],
+        all: NodeSet,
+    ) -> Option<String> {
+        let pod = &self.pods[&container.pod];
+        let uid = pod.uid();
+        if self.oracle.adopted_memory.contains(&uid) || container.is_uncertain {
+            return None;
+        }
+        let name = &pod.slots[container.slot].name;
+        let is_its = |claim: &&MemoryClaim| claim.pod_uid.0 == uid && claim.container == *name;
+        let claim = claims.iter().find(is_its);
+        // In other pods a container may use the memory of an init container again.
+        let is_alone = pod.slots.len() == 1 && pod.is_guaranteed();
+        let asked = container.memory.amounts();
+        let held = claim.map(|claim| claim.memory.amounts.clone()).unwrap_or_default();
+        if is_alone && held != asked {
+            return Some(format!("asks for {asked:?} of memory, and is counted with {held:?}"));
+        }
+        let nodes = claim?.memory.nodes;
+        let text = self.read(&self.dir(container), "cpuset.mems");
+        let set: NodeSet = text.parse::<CpuSet>().unwrap_or_default().iter().collect();
+        let is_unbound = set.is_empty() && nodes == all;
+        if set == nodes || is_unbound {
+            None
+        } else {
+            Some(format!("has memory on {nodes}, and its cgroup says {text:?}"))
+        }
     }
 
     /// Containers and cgroups with their CPUs, for a trace.

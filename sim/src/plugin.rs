@@ -11,7 +11,7 @@ use crate::runtime::TIMEOUT;
 use crate::trace::take_records;
 use crate::world::World;
 use cpuset::CpuSet;
-use ledger::Claim;
+use ledger::{Claim, MemoryClaim};
 use nri::{AnswerKind, CallError, Decoded, Exchange};
 use nri_cpu_manager::checkpoint::{self, SavedClaims, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
@@ -60,6 +60,8 @@ pub struct Plugin {
     storage: StateDirectory,
     state_file: Option<Vec<u8>>,
     writing: Option<Vec<u8>>,
+    /// The memory in the last save of the running process; `None` if it has saved nothing yet.
+    saved_memory: Option<Vec<MemoryClaim>>,
     /// Calls that the edge has not answered.
     pub pending: BTreeMap<CallId, AnswerKind>,
     is_stepping: bool,
@@ -182,6 +184,11 @@ impl Plugin {
         claims.into_iter().find(is_its).map(|claim| claim.cpus)
     }
 
+    pub fn memory_on_disk(&self) -> Option<Vec<MemoryClaim>> {
+        let claims = checkpoint::decode(self.state_file.as_deref()?).ok()?;
+        Some(claims.memory)
+    }
+
     pub fn claims_on_disk(&self) -> Option<Vec<Claim>> {
         let claims = checkpoint::decode(self.state_file.as_deref()?).ok()?;
         Some(claims.cpus)
@@ -282,6 +289,8 @@ impl World {
         if let Some((DiskFault::Stalled, until)) = self.plugin.disk_fault(self.now) {
             return self.wake_plugin(until - self.now, move |world| world.take_over(dice));
         }
+        let memory = self.lasting_memory();
+        self.plugin.saved_memory = None;
         if !self.begin() {
             return;
         }
@@ -308,6 +317,9 @@ impl World {
         };
         if let Asked::Call(call) = asked(call) {
             self.input(Input::Call(CallId(0), call));
+        }
+        if let Some(saved) = self.plugin.saved_memory.clone() {
+            self.check_lasting_memory(&memory, &saved);
         }
         self.oracle.synchronized(self.now);
     }
@@ -516,6 +528,8 @@ impl World {
                 });
                 let text: Vec<String> = cpus.chain(memory).collect();
                 self.say(format!("  save {}", text.join("; ")));
+                self.check_claimed_memory(&claims.memory);
+                self.plugin.saved_memory = Some(claims.memory);
                 self.save(content);
             }
             Effect::Update(updates) => {

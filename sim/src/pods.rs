@@ -8,9 +8,15 @@ use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
 use nri::wire;
 use placement::IsolatedCpus;
+use placement::memory_manager::{Amounts, MemoryKind};
 use protobuf::MessageField;
 use std::collections::HashMap;
 use std::time::Duration;
+
+pub const GI: u64 = 1 << 30;
+/// The only huge pages that pods ask for, and the name of their size in messages.
+pub const HUGE_PAGES: MemoryKind = MemoryKind::HugePages(2 << 20);
+const HUGE_PAGE_SIZE: &str = "2MB";
 
 pub type PodId = u32;
 pub type Serial = u32;
@@ -51,6 +57,14 @@ pub enum Kind {
     Debug,
 }
 
+/// Limits in bytes; 0 if there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryLimits {
+    pub memory: u64,
+    /// Of pages of 2 MiB.
+    pub huge_pages: u64,
+}
+
 /// A container of a pod's template, and the kubelet's state of it.
 #[derive(Debug, Clone)]
 pub struct Slot {
@@ -59,6 +73,7 @@ pub struct Slot {
     /// In thousandths of a CPU; 0 if there is none.
     pub request: u64,
     pub limit: u64,
+    pub memory: MemoryLimits,
     pub instance: Option<Serial>,
     /// Whether it is an init container that has succeeded, or a debug container that has ended.
     pub done: bool,
@@ -133,6 +148,7 @@ pub struct Container {
     pub state: State,
     pub request: u64,
     pub limit: u64,
+    pub memory: MemoryLimits,
     /// The CPUs in its OCI specification; empty if none are set.
     pub cpus: String,
     pub mems: String,
@@ -165,9 +181,17 @@ pub struct Container {
 
 impl Slot {
     pub fn new(name: String, kind: Kind, request: u64, limit: u64) -> Slot {
-        let instance = None;
-        let not_before = Duration::ZERO;
-        Slot { name, kind, request, limit, instance, done: false, attempts: 0, not_before }
+        Slot {
+            name,
+            kind,
+            request,
+            limit,
+            memory: MemoryLimits::default(),
+            instance: None,
+            done: false,
+            attempts: 0,
+            not_before: Duration::ZERO,
+        }
     }
 }
 
@@ -217,6 +241,8 @@ pub fn serial(id: &str) -> Option<Serial> {
 
 impl Pod {
     pub fn roll(id: PodId, settings: &Settings, mut dice: Dice) -> Pod {
+        // Separate dice, so that the other choices of a seed do not depend on memory.
+        let mut memory_dice = dice.clone();
         let class = match dice.below(5) {
             0..=2 => Class::Guaranteed,
             3 => Class::Burstable,
@@ -253,6 +279,11 @@ impl Pod {
         }
         for number in 0..dice.pick(&[1, 1, 1, 2, 3]) {
             add(&mut dice, Kind::App, number);
+        }
+        if class == Class::Guaranteed || (class == Class::Burstable && memory_dice.percent(30)) {
+            for slot in &mut slots {
+                slot.memory = MemoryLimits::roll(&mut memory_dice);
+            }
         }
         let mut pod = Pod::bare(id, class, slots, dice);
         pod.is_static = pod.dice.percent(10);
@@ -319,6 +350,16 @@ impl Pod {
         if unlimited { 0 } else { self.sum(|slot| slot.limit) }
     }
 
+    pub fn memory(&self) -> MemoryLimits {
+        let is_unlimited = |slot: &Slot| slot.kind != Kind::Debug && slot.memory.memory == 0;
+        let memory = if self.slots.iter().any(is_unlimited) {
+            0
+        } else {
+            self.sum(|slot| slot.memory.memory)
+        };
+        MemoryLimits { memory, huge_pages: self.sum(|slot| slot.memory.huge_pages) }
+    }
+
     /// Request and limit that the runtime gets: those of the pod if the container has none.
     pub fn of_container(&self, slot: usize) -> (u64, u64) {
         let Slot { request, limit, .. } = self.slots[slot];
@@ -358,7 +399,7 @@ impl Pod {
 
     pub fn wire(&self, settings: &Settings) -> wire::PodSandbox {
         let linux = wire::LinuxPodSandbox {
-            pod_resources: resources(self.request(), quota(self.limit()), "", ""),
+            pod_resources: resources(self.request(), quota(self.limit()), "", "", self.memory()),
             cgroup_parent: Paths(settings).cgroup_parent(self),
             ..Default::default()
         };
@@ -385,7 +426,13 @@ impl Pod {
         let request = container.request;
         let quota = container.cfs_quota();
         let linux = wire::LinuxContainer {
-            resources: resources(request, quota, &container.cpus, &container.mems),
+            resources: resources(
+                request,
+                quota,
+                &container.cpus,
+                &container.mems,
+                container.memory,
+            ),
             cgroups_path: Paths(settings).cgroups_path(self, &id(container.serial)),
             devices: self.device_files(container.slot),
             ..Default::default()
@@ -412,12 +459,43 @@ fn unsigned(value: u64) -> MessageField<wire::OptionalUInt64> {
     MessageField::some(wire::OptionalUInt64 { value, ..Default::default() })
 }
 
-/// The resources that a kubelet makes of a request in thousandths of a CPU.
+impl MemoryLimits {
+    /// Several fit a NUMA node, and few need two.
+    fn roll(dice: &mut Dice) -> MemoryLimits {
+        let memory = dice.pick(&[1, 1, 2, 2, 3, 5, 8, 20]) * GI;
+        let huge_pages = if dice.percent(15) { dice.pick(&[GI / 4, GI / 2, GI]) } else { 0 };
+        MemoryLimits { memory, huge_pages }
+    }
+
+    pub fn amounts(self) -> Amounts {
+        let MemoryLimits { memory, huge_pages } = self;
+        let all = [(MemoryKind::Memory, memory), (HUGE_PAGES, huge_pages)];
+        all.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    /// The resources of a request that changes nothing but memory.
+    pub fn resources(self) -> wire::LinuxResources {
+        let memory = if self.memory == 0 {
+            MessageField::none()
+        } else {
+            let limit = int(self.memory as i64);
+            MessageField::some(wire::LinuxMemory { limit, ..Default::default() })
+        };
+        let page_size = HUGE_PAGE_SIZE.to_owned();
+        let limit = self.huge_pages;
+        let huge_pages = wire::HugepageLimit { page_size, limit, ..Default::default() };
+        let hugepage_limits = if limit == 0 { Vec::new() } else { vec![huge_pages] };
+        wire::LinuxResources { memory, hugepage_limits, ..Default::default() }
+    }
+}
+
+/// The resources that a kubelet makes of a request in thousandths of a CPU, and of limits of memory.
 pub fn resources(
     request: u64,
     quota: i64,
     cpus: &str,
     mems: &str,
+    memory: MemoryLimits,
 ) -> MessageField<wire::LinuxResources> {
     let quota = if quota == 0 { MessageField::none() } else { int(quota) };
     let cpu = wire::LinuxCPU {
@@ -428,7 +506,7 @@ pub fn resources(
         mems: mems.to_owned(),
         ..Default::default()
     };
-    MessageField::some(wire::LinuxResources { cpu: Some(cpu).into(), ..Default::default() })
+    MessageField::some(wire::LinuxResources { cpu: Some(cpu).into(), ..memory.resources() })
 }
 
 /// Paths of cgroups below the mount point, by driver and runtime.

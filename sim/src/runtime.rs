@@ -5,7 +5,7 @@ use crate::calls::{Calls, METHODS};
 use crate::kernel::CGROUPS;
 use crate::node::cfs;
 use crate::oracle::{FAILED_UPDATE, Key};
-use crate::pods::{self, Container, MIXED, PodId, Sandbox, Serial, State};
+use crate::pods::{self, Container, MIXED, MemoryLimits, PodId, Sandbox, Serial, State};
 use crate::settings::Trouble;
 use crate::world::World;
 use nri::wire::{self, Event};
@@ -35,6 +35,11 @@ pub enum Task {
         milli: u64,
         before: u64,
         tries: u32,
+    },
+    /// A resize of memory alone.
+    ResizeMemory {
+        serial: Serial,
+        memory: MemoryLimits,
     },
     /// The kubelet's own CPU manager names CPUs for a container.
     Name {
@@ -196,6 +201,9 @@ impl World {
             Task::Pod(_, pod) => format!("u{pod}"),
             Task::Container(_, serial) => self.describe(*serial),
             Task::Update { serial, milli, .. } => format!("{} to {milli}m", self.describe(*serial)),
+            Task::ResizeMemory { serial, memory } => {
+                format!("{} to {} bytes", self.describe(*serial), memory.memory)
+            }
             Task::Name { serial, cpus } => format!("{} on {cpus}", self.describe(*serial)),
             Task::Again(..) => "again".to_owned(),
             Task::Synchronize | Task::Unsolicited(_) => String::new(),
@@ -217,7 +225,9 @@ impl World {
                 let container = self.containers.get(serial)?;
                 (*event, self.pods.get(&container.pod)?, Some(container))
             }
-            Task::Update { serial, .. } | Task::Name { serial, .. } => {
+            Task::Update { serial, .. }
+            | Task::ResizeMemory { serial, .. }
+            | Task::Name { serial, .. } => {
                 let container = self.containers.get(serial)?;
                 (Event::UPDATE_CONTAINER, self.pods.get(&container.pod)?, Some(container))
             }
@@ -235,14 +245,18 @@ impl World {
             pod.wire(&self.settings)
         };
         let linux_resources = match task {
-            Task::Update { milli, .. } => pods::resources(*milli, pods::quota(*milli), "", ""),
+            Task::Update { serial, milli, .. } => {
+                let memory = self.containers.get(serial)?.memory;
+                pods::resources(*milli, pods::quota(*milli), "", "", memory)
+            }
+            Task::ResizeMemory { memory, .. } => MessageField::some(memory.resources()),
             Task::Name { cpus, .. } => {
                 let cpu = wire::LinuxCPU { cpus: cpus.clone(), ..Default::default() };
                 let cpu = MessageField::some(cpu);
                 MessageField::some(wire::LinuxResources { cpu, ..Default::default() })
             }
             Task::Pod(Event::UPDATE_POD_SANDBOX, _) => {
-                pods::resources(pod.request(), pods::quota(pod.limit()), "", "")
+                pods::resources(pod.request(), pods::quota(pod.limit()), "", "", pod.memory())
             }
             _ => MessageField::none(),
         };
@@ -317,7 +331,10 @@ impl World {
             }
             Ok(bytes) => {
                 let (adjust, updates) = read_answer(kind, &bytes).expect("protobuf");
-                if let Task::Update { serial, .. } | Task::Name { serial, .. } = current.task {
+                if let Task::Update { serial, .. }
+                | Task::ResizeMemory { serial, .. }
+                | Task::Name { serial, .. } = current.task
+                {
                     let own = pods::id(serial);
                     current.reply.own = updates.iter().any(|u| u.container_id == own);
                 }
@@ -417,7 +434,9 @@ impl World {
             return;
         }
         // The update of the request's own container comes last.
-        if let Task::Update { serial, .. } | Task::Name { serial, .. } = current.task
+        if let Task::Update { serial, .. }
+        | Task::ResizeMemory { serial, .. }
+        | Task::Name { serial, .. } = current.task
             && current.updates.front().is_some_and(|u| u.container_id == pods::id(serial))
         {
             current.updates.rotate_left(1);
@@ -511,6 +530,7 @@ impl World {
                         .push_back(Task::Container(Event::POST_UPDATE_CONTAINER, serial));
                 }
             }
+            Task::ResizeMemory { serial, memory } => self.memory_resized(serial, memory, &reply),
             Task::Container(Event::STOP_CONTAINER, serial) => self.stopped(serial),
             Task::Container(Event::REMOVE_CONTAINER, serial) => {
                 self.containers.retain(|one, c| *one != serial || c.state != State::Exited);
@@ -665,6 +685,11 @@ impl World {
                     ..PluginReply::default()
                 };
                 self.resized(serial, milli, before, 1, reply);
+            }
+            Task::ResizeMemory { serial, memory } => {
+                let refused = Some("runtime gone".to_owned());
+                let reply = PluginReply { refused, ..PluginReply::default() };
+                self.memory_resized(serial, memory, &reply);
             }
             // It is reported again, before the removal at the latest.
             Task::Container(Event::STOP_CONTAINER, serial) => {

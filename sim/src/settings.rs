@@ -2,11 +2,11 @@
 
 use crate::configuration::Configuration;
 use crate::dice::Dice;
-use crate::kernel::NODE_BYTES;
+use crate::kernel::with_memory;
 use cpuset::CpuSet;
 use nri::{Capabilities, Runtime};
 use topology::synthetic::{Machine, Numbering};
-use topology::{Sizes, Topology};
+use topology::Topology;
 
 /// The name and version of a runtime, and the NRI version that it sends.
 pub type Version = (&'static str, &'static str, &'static str);
@@ -70,13 +70,6 @@ impl Default for Settings {
     }
 }
 
-/// The machine with the memory of the nodes in its sysfs, but without huge pages: none are reserved.
-pub(crate) fn with_memory(machine: &Machine) -> Topology {
-    let topology = machine.topology().expect("a machine that exists");
-    let memory = topology.nodes().iter().map(|node| (node.id, NODE_BYTES)).collect();
-    topology.with_memory(&Sizes { memory, ..Sizes::default() })
-}
-
 impl Settings {
     pub fn roll(dice: &mut Dice) -> Settings {
         let sockets = dice.pick(&[1, 1, 2]);
@@ -100,7 +93,7 @@ impl Settings {
         let is_crio = dice.percent(33);
         let runtime = if is_crio { dice.pick(&CRIO) } else { dice.pick(&CONTAINERD) };
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
-        let topology = with_memory(&machine);
+        let topology = with_memory(machine.topology().expect("a machine that exists"));
         let privileged = dice.percent(40);
         let rolled = Settings {
             machine,
@@ -152,7 +145,7 @@ impl Settings {
     }
 
     pub fn topology(&self) -> Topology {
-        with_memory(&self.machine)
+        with_memory(self.machine.topology().expect("a machine that exists"))
     }
 
     pub fn is_crio(&self) -> bool {

@@ -4,13 +4,13 @@ use crate::calls::Group;
 use crate::configuration::Configuration;
 use crate::dice::Dice;
 use crate::history::Op;
-use crate::kernel::SimulatedKernel;
+use crate::kernel::{SimulatedKernel, with_memory};
 use crate::kubelet::CpuManager;
 use crate::oracle::Oracle;
 use crate::plugin::Plugin;
 use crate::pods::{Class, Container, Paths, Pod, PodId, Serial, State};
 use crate::runtime::Runtime;
-use crate::settings::{Settings, with_memory};
+use crate::settings::Settings;
 use crate::trace::Trace;
 use cpuset::CpuSet;
 use ledger::{Policy, Settings as InForce};
@@ -143,7 +143,7 @@ impl World {
         let whole = self.settings.topology().online();
         let offline = whole - self.kernel.lock().online;
         let machine = Machine { offline, ..self.settings.machine.clone() };
-        with_memory(&machine)
+        with_memory(machine.topology().expect("a machine that exists"))
     }
 
     pub fn reserved(&self) -> CpuSet {

@@ -15,6 +15,11 @@ pub(crate) const CACHE_BYTES: u64 = 32 << 20;
 /// The memory of every node that [`files`] writes.
 pub(crate) const NODE_BYTES: u64 = 16 << 30;
 
+/// How many huge pages of 2 MiB [`files`] writes for a node.
+pub(crate) fn huge_pages(node: usize) -> u64 {
+    512 + node as u64
+}
+
 /// The files that Linux shows on this machine: offline CPUs have no topology and caches, but keep
 /// the link to their node.
 pub(crate) fn files(facts: &Facts) -> Files {
@@ -83,7 +88,7 @@ pub(crate) fn files(facts: &Facts) -> Files {
                 NODE_BYTES >> 10
             ),
         );
-        for (kilobytes, pages) in [(2048, 512 + node.id), (1 << 20, 0)] {
+        for (kilobytes, pages) in [(2048, huge_pages(node.id)), (1 << 20, 0)] {
             put(
                 format!("{dir}/hugepages/hugepages-{kilobytes}kB/nr_hugepages"),
                 format!("{pages}\n"),

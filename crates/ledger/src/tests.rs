@@ -11,6 +11,7 @@ mod isolated;
 mod kubelet;
 mod life;
 mod loss;
+mod memory;
 mod mems;
 mod mixed;
 mod outcome;

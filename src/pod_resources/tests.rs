@@ -38,6 +38,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             name: format!("c{serial}"),
             id: ContainerId(serial.to_string()),
             cpu: CpuRequest::default(),
+            memory: None,
             asks: None,
             exclusive,
             leaving: CpuSet::EMPTY,

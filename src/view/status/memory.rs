@@ -132,7 +132,12 @@ impl MemoryStatus {
 impl JointMemoryStatus {
     /// `nodes 0,1 together`.
     pub fn label(&self) -> String {
-        format!("nodes {} together", list(&self.numa_nodes))
+        format!("nodes {} together", self.list())
+    }
+
+    /// `0,1`.
+    pub fn list(&self) -> String {
+        list(&self.numa_nodes)
     }
 }
 

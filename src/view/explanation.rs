@@ -557,12 +557,8 @@ mod tests {
 
     #[test]
     fn an_offer_names_small_sets_first() {
-        let node = |id| NodeMemory {
-            id,
-            total: 10,
-            huge_pages: Amounts::new(),
-            reserved: Amounts::new(),
-        };
+        let node =
+            |id| NodeMemory { id, total: 10, huge_pages: Amounts::new(), reserved: Amounts::new() };
         let capacity = Capacity::new((0..2).map(node)).unwrap();
         let text = |bytes| {
             let room = Room::new(&capacity, []);

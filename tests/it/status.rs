@@ -89,10 +89,11 @@ async fn counted_memory_has_a_table_and_a_column() {
         assert!(!before.contains("allocatable") && !before.contains("MEMORY"), "{before}");
         let node = status.node.as_mut().unwrap();
         let kind = || "memory".to_owned();
-        let (allocatable, given, free) = (10 << 30, 0, 8 << 30);
-        let on_node = |id| NodeMemoryStatus { id, kind: kind(), allocatable, given, free };
-        let (numa_nodes, given) = (vec![0, 1], 12 << 30);
-        let together = JointMemoryStatus { numa_nodes, kind: kind(), given };
+        let free = 8 << 30;
+        let on_node =
+            |id| NodeMemoryStatus { id, kind: kind(), allocatable: 10 << 30, given: 0, free };
+        let together =
+            JointMemoryStatus { numa_nodes: vec![0, 1], kind: kind(), given: 12 << 30 };
         let all =
             MemoryTypeStatus { kind: kind(), free, free_in_one_node: free, fragmentation: 0.0 };
         node.memory = Some(MemoryStatus {

@@ -86,6 +86,7 @@ fn pod(number: usize, cpus: u64, arrive: u64, depart: u64) -> PodSpec {
         kind: ContainerKind::App,
         request: cpus * 1000,
         limit: cpus * 1000,
+        memory: Default::default(),
     };
     PodSpec {
         namespace: "default".to_owned(),

@@ -10,7 +10,7 @@ use super::input;
 use super::machine::{self, NodeArgs};
 use super::output::{Color, Drawing, cannot, show};
 use crate::view::picture::{Picture, svg};
-use crate::view::status::{ConfigStatus, OwnSettings};
+use crate::view::status::{ConfigStatus, MemoryStatus, OwnSettings};
 use clap::{Args, ValueEnum};
 use decisions::DecisionTable;
 use ledger::Ledger;
@@ -126,19 +126,21 @@ pub fn run(
         };
         let recorder = Recorder::new(&workload, &ledger, end, args.score_from);
         let table = args.decisions.get(number);
-        let decisions = DecisionTable::new(recorder, table)?;
+        let decisions = DecisionTable::new(recorder, table, settings.memory.is_some())?;
         let progress = ProgressLine::new(aside, name, workload.pods.len());
         let mut observer = Observer { decisions, progress };
         simulate::run(&mut ledger, &workload, args.no_room.into(), args.until, &mut observer);
         observer.progress.done();
         let recorder = observer.decisions.finish()?;
-        let (picture, placements) = report::node(&ledger);
+        let (mut picture, placements) = report::node(&ledger);
+        let memory = MemoryStatus::of(&ledger.view());
+        picture.memory = memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
             fs::write(file, svg::file(&picture, &title)).map_err(cannot("write", file))?;
         }
         let figures = recorder.figures(&ledger);
-        runs.push(RunReport { setup, figures, placements });
+        runs.push(RunReport { setup, figures, memory, placements });
         pictures.push(picture);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);

@@ -6,7 +6,8 @@ use super::{NamespaceArgs, UsageError};
 use crate::serve::page;
 use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
-    ContainerStatus, DomainStatus, Indented, NodeStatus, RebalanceStatus, RecordStatus, Status,
+    ContainerStatus, DomainStatus, Indented, MemoryStatus, NodeStatus, RebalanceStatus,
+    RecordStatus, Status, amount,
 };
 use clap::Args;
 use cpuset::CpuSet;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,6 +28,8 @@ use wording::{self, count, or_none};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// The time between two statuses, in seconds, if `--watch` gives none.
 const PAUSE: &str = "2";
+/// Where the list of containers has their memory, on nodes where memory is counted: behind `CORES`.
+const MEMORY_COLUMN: usize = 7;
 
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
@@ -277,6 +281,9 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         .map(|(boundary, value)| format!("{value:.2} by {}", boundary.replace('_', " ")))
         .collect();
     writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
+    if let Some(memory) = &node.memory {
+        write_memory(f, memory)?;
+    }
     write_containers(f, node)?;
     if let Some(drift) = node.drift() {
         writeln!(f, "drifting: {drift}")?;
@@ -379,12 +386,51 @@ fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
     rows
 }
 
+fn write_memory(f: &mut String, memory: &MemoryStatus) -> std::fmt::Result {
+    let head = ["", "memory", "allocatable", "given", "free"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for one in &memory.numa_nodes {
+        let [allocatable, given, free] = [one.allocatable, one.given, one.free].map(amount);
+        rows.push(vec![
+            format!("NUMA node {}", one.id),
+            one.kind.clone(),
+            allocatable,
+            given,
+            free,
+        ]);
+    }
+    for one in &memory.together {
+        rows.push(vec![one.label(), one.kind.clone(), String::new(), amount(one.given)]);
+    }
+    writeln!(f, "{}", table(&rows))?;
+    let types = memory.types.iter().map(|one| {
+        let [free, in_one] = [one.free, one.free_in_one_node].map(amount);
+        let scattered = one.fragmentation;
+        format!("{} {free}, up to {in_one} in one NUMA node ({scattered:.2})", one.kind)
+    });
+    let types: Vec<String> = types.collect();
+    writeln!(f, "free memory (fragmentation: 0 best, 1 worst): {}\n", types.join("; "))
+}
+
 fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     let head =
         ["", "CONTAINER", "CPUS", "USE", "NUMA", "UNCORE", "CORES", "KEPT BY", "STATE", "SINCE"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(node.listed().into_iter().map(row));
+    if node.memory.is_some() {
+        let listed = node.listed();
+        let cells = listed.iter().map(|one| memory_cell(one));
+        let cells = iter::once("MEMORY".to_owned()).chain(cells);
+        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(MEMORY_COLUMN, cell));
+    }
     writeln!(f, "{}", table(&rows))
+}
+
+fn memory_cell(one: &ContainerStatus) -> String {
+    match &one.memory {
+        Some(memory) => memory.short(),
+        None => "-".to_owned(),
+    }
 }
 
 fn row(one: &ContainerStatus) -> Vec<String> {

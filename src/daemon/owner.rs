@@ -31,7 +31,7 @@ use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
-    Mechanism, Note, Outcome, Reach, Stance, Target,
+    Mechanism, Note, Outcome, PodUid, Reach, Stance, Target,
 };
 use nri::Capabilities;
 use std::collections::{BTreeMap, VecDeque};
@@ -441,16 +441,24 @@ impl Owner {
     /// Decides about a request. The answer waits until the decision is on disk, and cgroups keep
     /// others off its CPUs.
     pub(super) fn decide(&mut self, admission: Admission, call: CallInfo) {
+        let uncounted = uncounted_memory(&self.ledger, &admission);
         let admitted = self.ledger.admit(admission);
         let notes = self.log();
         let decision = match admitted {
             Ok(decision) => decision,
             Err(rejection) => {
                 let placement = &self.ledger.settings().placement;
-                self.record.counters.rejected(call.kind, rejection.reason, placement);
+                if rejection.is_for_memory() {
+                    self.record.counters.rejected_for_memory(call.kind, rejection.reason);
+                } else {
+                    self.record.counters.rejected(call.kind, rejection.reason, placement);
+                }
                 return self.refuse(call, Refusal(rejection.to_string()));
             }
         };
+        if uncounted.is_some_and(|name| has_memory(&self.ledger, &name)) {
+            self.record.counters.memory_requests += 1;
+        }
         self.follow(decision.outcome);
         let target = self.ledger.target(&decision.container);
         let is_exclusive = target.is_some_and(|target| target.setting.is_exclusive());
@@ -969,4 +977,18 @@ impl Owner {
         };
         if written { Action::Written } else { Action::Deferred }
     }
+}
+
+/// The name of a new container, unless its memory is counted already or none is.
+fn uncounted_memory(ledger: &Ledger, admission: &Admission) -> Option<(PodUid, String)> {
+    let Admission::Create { pod, container } = admission else { return None };
+    if ledger.settings().memory.is_none() {
+        return None;
+    }
+    let name = (pod.uid.clone(), container.name.clone());
+    if has_memory(ledger, &name) { None } else { Some(name) }
+}
+
+fn has_memory(ledger: &Ledger, (pod, container): &(PodUid, String)) -> bool {
+    ledger.memory_claims().any(|claim| claim.pod_uid == *pod && claim.container == *container)
 }

@@ -10,9 +10,10 @@ use crate::config::PodResources;
 use crate::files;
 use crate::serve::ViewSource;
 use crate::view::{NodeFigures, NodeView};
-use cpuset::CpuSet;
+use cpuset::{CpuSet, NodeSet};
 use ledger::{ContainerView, Phase, Policy, Settings, Stance, View};
-use podresources::{Container, Known, Pod, Sockets, Source};
+use placement::memory_manager::{Amounts, Capacity};
+use podresources::{Container, Known, Memory, Pod, Sockets, Source};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,7 +93,8 @@ fn known(view: &View) -> Known {
     Known {
         assigns: view.stance == Stance::Assign,
         allocatable,
-        pods: pods.filter_map(pod).collect(),
+        allocatable_memory: view.settings.memory.as_ref().map(allocatable_memory),
+        pods: pods.filter_map(|containers| pod(view, containers)).collect(),
     }
 }
 
@@ -103,20 +105,35 @@ fn allocatable(view: &View) -> CpuSet {
     placement.isolated.allowed(&view.topology, &assignable) | (view.exclusive & assignable)
 }
 
+/// As the kubelet lists it: a block for each type of each NUMA node.
+fn allocatable_memory(capacity: &Capacity) -> Vec<Memory> {
+    capacity.nodes().flat_map(|(node, amounts)| blocks(NodeSet::of(node), amounts)).collect()
+}
+
+fn blocks(nodes: NodeSet, amounts: &Amounts) -> impl Iterator<Item = Memory> {
+    let amounts = amounts.iter().filter(|(_, bytes)| **bytes > 0);
+    amounts.map(move |(kind, bytes)| Memory { kind: kind.to_string(), bytes: *bytes, nodes })
+}
+
 /// A pod from all its containers; `None` if there are none.
-fn pod(containers: &[ContainerView]) -> Option<Pod> {
+fn pod(view: &View, containers: &[ContainerView]) -> Option<Pod> {
     let pod = &containers.first()?.pod;
     Some(Pod {
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
         runs: containers.iter().any(|container| container.phase != Phase::Ended),
         created_at: containers.iter().filter_map(|container| container.created_at).max(),
-        containers: containers.iter().map(container).collect(),
+        containers: containers.iter().map(|one| container(view, one)).collect(),
     })
 }
 
-fn container(container: &ContainerView) -> Container {
-    Container { name: container.name.clone(), exclusive: container.exclusive }
+fn container(view: &View, container: &ContainerView) -> Container {
+    let memory = view.memory_of(container).into_iter();
+    Container {
+        name: container.name.clone(),
+        exclusive: container.exclusive,
+        memory: memory.flat_map(|claim| blocks(claim.nodes, &claim.amounts)).collect(),
+    }
 }
 
 #[cfg(test)]

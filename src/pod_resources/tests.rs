@@ -4,6 +4,7 @@ use super::*;
 use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
 use ledger::{Ledger, Mechanism, Qos};
 use placement::IsolatedCpus;
+use placement::memory_manager::{Claim, MemoryKind, NodeMemory};
 use std::sync::Arc;
 use topology::synthetic::Machine;
 
@@ -38,6 +39,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             name: format!("c{serial}"),
             id: ContainerId(serial.to_string()),
             cpu: CpuRequest::default(),
+            memory: None,
             asks: None,
             exclusive,
             leaving: CpuSet::EMPTY,
@@ -70,6 +72,7 @@ fn pods_have_their_containers_and_the_age_of_the_newest() {
             .map(|(name, cpus)| Container {
                 name: (*name).to_owned(),
                 exclusive: cpus.map(|cpus| cpus.parse().unwrap()),
+                memory: Vec::new(),
             })
             .collect(),
     };
@@ -86,6 +89,24 @@ fn cpus_can_be_exclusive_if_they_are_not_reserved_and_there_is_a_policy() {
     assert_eq!(known(&view).allocatable.to_string(), "2-15");
     view.settings = Arc::new(Settings::default());
     assert_eq!(known(&view).allocatable, CpuSet::EMPTY);
+}
+
+#[test]
+fn counted_memory_is_listed_by_type_and_node() {
+    let mut view = view(&[("a", Some("4-5")), ("b", None)]);
+    let amounts = Amounts::from([(MemoryKind::Memory, 7), (MemoryKind::HugePages(2 << 20), 0)]);
+    let nodes: NodeSet = [0, 1].into_iter().collect();
+    view.containers[0].memory = Some(Claim { nodes, amounts });
+    assert_eq!(known(&view).allocatable_memory, None);
+    assert!(known(&view).pods[0].containers[0].memory.is_empty(), "memory is not counted");
+    let node = NodeMemory { id: 1, total: 9, huge_pages: Amounts::new(), reserved: Amounts::new() };
+    let memory = Some(Capacity::new([node]).unwrap());
+    view.settings = Arc::new(Settings { memory, ..Settings::clone(&view.settings) });
+    let block = |bytes, nodes| Memory { kind: "memory".to_owned(), bytes, nodes };
+    let known = known(&view);
+    assert_eq!(known.allocatable_memory, Some(vec![block(9, NodeSet::of(1))]));
+    assert_eq!(known.pods[0].containers[0].memory, [block(7, nodes)]);
+    assert!(known.pods[1].containers[0].memory.is_empty());
 }
 
 #[test]

@@ -158,11 +158,19 @@ fn write_row(html: &mut String, one: &ContainerStatus, at: &str) -> fmt::Result 
         one.usage().map(svg::swatch).unwrap_or_default(),
         escaped(&name),
         list(&one.cpus.to_string()),
-        one.placement.words(&one.idle),
+        placement(one),
         escaped(one.kept_by.as_deref().unwrap_or_default()),
         one.since.as_ref().or(one.created.as_ref()).map(|since| age(since, at)).unwrap_or_default(),
         escaped(&one.state)
     )
+}
+
+/// Where its exclusive CPUs and its counted memory are.
+fn placement(one: &ContainerStatus) -> String {
+    let cpus = one.placement.words(&one.idle);
+    let Some(memory) = &one.memory else { return cpus };
+    let memory = escaped(&format!("{} on {}", memory.amounts(), memory.nodes()));
+    if cpus.is_empty() { memory } else { format!("{cpus}; {memory}") }
 }
 
 /// A list of CPUs that can break after each comma.

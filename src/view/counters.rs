@@ -33,6 +33,11 @@ pub struct Counters {
     pub pinning_requests: u64,
     /// Of these, the failed ones.
     pub pinning_errors: u64,
+    /// Containers whose memory was to be counted. A restarted container that still has its memory
+    /// does not count.
+    pub memory_requests: u64,
+    /// Of these, the refused ones.
+    pub memory_errors: u64,
     /// Exclusive CPUs that do not cross a boundary.
     pub aligned: BTreeMap<AlignmentType, u64>,
     /// Refusals because every choice of CPUs would have crossed a boundary.
@@ -103,6 +108,8 @@ impl Default for Counters {
             rejections: refused.map(|reason| (reason, 0)).collect(),
             pinning_requests: 0,
             pinning_errors: 0,
+            memory_requests: 0,
+            memory_errors: 0,
             aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE]
                 .map(|alignment| (alignment, 0))
                 .into(),
@@ -155,6 +162,15 @@ impl Counters {
         self.pinning_errors += 1;
         if settings.options.full_pcpus_only {
             *self.misaligned.entry(PHYSICAL_CPU).or_default() += 1;
+        }
+    }
+
+    /// Counts an event that the ledger refused for lack of memory.
+    pub fn rejected_for_memory(&mut self, event: EventKind, reason: Reason) {
+        self.count_rejection(reason.name());
+        if event.creates {
+            self.memory_requests += 1;
+            self.memory_errors += 1;
         }
     }
 
@@ -254,6 +270,18 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_for_memory_is_no_error_of_the_cpu_manager() {
+        let mut counters = Counters::default();
+        let create = EventKind { name: "create", creates: true };
+        counters.rejected_for_memory(create, Reason::UnexpectedAdmission);
+        let resize = EventKind { name: "update", creates: false };
+        counters.rejected_for_memory(resize, Reason::UnexpectedAdmission);
+        assert_eq!((counters.memory_requests, counters.memory_errors), (1, 1));
+        assert_eq!((counters.pinning_requests, counters.pinning_errors), (0, 0));
+        assert_eq!(counters.rejections[Reason::UnexpectedAdmission.name()], 2);
+    }
 
     #[test]
     fn a_value_counts_in_each_bucket_that_is_bounded_by_it_or_more() {

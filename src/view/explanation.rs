@@ -6,12 +6,13 @@
 use super::history::{Happened, HistoryRecord, Name, name};
 use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
-use super::status::{RecordStatus, by_name, subject};
+use super::status::{ContainerMemoryStatus, RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::wish::{Cpus, Wish};
 use ledger::{
     ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, PoolKind, Qos, Stance, What,
 };
+use placement::memory_manager::MemoryOffer;
 use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ use wording::{self, count};
 const MAX_EXPLAINED: usize = 32;
 /// The most devices of one NUMA node to name.
 const MAX_NAMED: usize = 4;
+/// The most sets of NUMA nodes to name that were offered for memory; the JSON has all.
+const MAX_SETS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -31,6 +34,9 @@ pub struct Explanation {
     pub state: String,
     /// Where it runs; `null` if it does not exist.
     pub cpus: Option<CpuSet>,
+    /// Absent if its memory is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ContainerMemoryStatus>,
     /// The reasons, a sentence each.
     pub why: Vec<String>,
     /// The input of the decision, if this process made it.
@@ -54,6 +60,18 @@ pub struct DecisionStatus {
     /// policy is `none`.
     pub numa_candidates: Vec<NumaSetStatus>,
     pub uncore_caches: Vec<CacheStatus>,
+    /// Sets of NUMA nodes that were offered for its memory, or in pod scope for its pod's; the smallest
+    /// first. Absent if CPUs and memory were not chosen together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_candidates: Option<Vec<MemorySetStatus>>,
+}
+
+/// A set of NUMA nodes that was offered for memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemorySetStatus {
+    pub numa_nodes: Vec<usize>,
+    /// Whether the memory needs as many nodes on the empty machine.
+    pub preferred: bool,
 }
 
 /// A topology hint that was considered.
@@ -139,6 +157,9 @@ impl Case<'_> {
             }
             (None, None) => ("gone", vec!["It no longer exists.".to_owned()], None),
         };
+        let memory = self.container.and_then(|container| self.node.view.memory_of(container));
+        let memory = memory.map(ContainerMemoryStatus::of);
+        why.extend(memory.as_ref().map(counted));
         let drifts =
             records.iter().filter(|record| matches!(record.happened, Happened::Drifted { .. }));
         let drifts = drifts.count();
@@ -158,6 +179,7 @@ impl Case<'_> {
             container,
             state: state.to_owned(),
             cpus: self.container.map(|container| container.runs_on),
+            memory,
             why,
             decision,
             history: records.into_iter().map(RecordStatus::of).collect(),
@@ -262,6 +284,7 @@ impl Case<'_> {
             ));
         }
         why.extend(self.weighed(request, Some(placement)).reasons);
+        why.extend(request.memory.as_ref().map(offered));
         why
     }
 
@@ -375,6 +398,7 @@ impl Case<'_> {
             nodes.max().unwrap_or(0),
             uncores.max().unwrap_or(0),
         ));
+        why.extend(request.memory.as_ref().map(offered));
         if request.cpus <= free.len()
             && let Some((sets, preferred)) = self.weighed(request, None).numa_sets
         {
@@ -420,7 +444,49 @@ impl Case<'_> {
             reusable: request.reuse.cpus(),
             numa_candidates: numa.collect(),
             uncore_caches: uncores.into_iter().map(CacheStatus).collect(),
+            memory_candidates: request.memory.as_ref().map(candidates),
         }
+    }
+}
+
+/// Where a container's memory is.
+fn counted(memory: &ContainerMemoryStatus) -> String {
+    let together = if memory.numa_nodes.len() == 1 {
+        ""
+    } else {
+        " together: the kernel takes its pages from any of these"
+    };
+    format!("Its memory ({}) is counted on {}{together}.", memory.amounts(), memory.nodes())
+}
+
+/// The sets of an offer, small ones first. Whether the kubelet would allow them is not recorded.
+fn candidates(offer: &MemoryOffer) -> Vec<MemorySetStatus> {
+    let sets = offer.hints().filter_map(|hint| Some((hint.nodes?, hint.preferred)));
+    let mut sets: Vec<(NodeSet, bool)> = sets.collect();
+    sets.sort_by_key(|(nodes, _)| (nodes.len(), *nodes));
+    let sets = sets.into_iter().map(|(nodes, preferred)| MemorySetStatus {
+        numa_nodes: nodes.iter().collect(),
+        preferred,
+    });
+    sets.collect()
+}
+
+/// The sets of an offer in a sentence.
+fn offered(offer: &MemoryOffer) -> String {
+    let sets = candidates(offer);
+    let named = sets.iter().take(MAX_SETS).map(|set| {
+        let nodes: Vec<String> = set.numa_nodes.iter().map(ToString::to_string).collect();
+        nodes.join(",")
+    });
+    let named: Vec<String> = named.collect();
+    let more = match sets.len().saturating_sub(MAX_SETS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    if sets.is_empty() {
+        "No set of NUMA nodes was offered for its memory.".to_owned()
+    } else {
+        format!("NUMA node sets offered for its memory: {}{more}.", named.join("; "))
     }
 }
 
@@ -480,4 +546,41 @@ fn refusal<'a>(record: &&'a HistoryRecord) -> Option<Refusal<'a>> {
 fn named(noun: &str, numbers: &[usize]) -> String {
     let all: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     format!("{noun}{} {}", if numbers.len() == 1 { "" } else { "s" }, all.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use placement::memory_manager::{
+        Amounts, Capacity, Claim, MemoryKind, NodeMemory, Room, Sharing,
+    };
+
+    #[test]
+    fn an_offer_names_small_sets_first() {
+        let node =
+            |id| NodeMemory { id, total: 10, huge_pages: Amounts::new(), reserved: Amounts::new() };
+        let capacity = Capacity::new((0..2).map(node)).unwrap();
+        let text = |bytes| {
+            let room = Room::new(&capacity, []);
+            let request = Amounts::from([(MemoryKind::Memory, bytes)]);
+            offered(&MemoryOffer::new(&room, &request, &[], Sharing::AnySet).unwrap())
+        };
+        assert_eq!(text(4), "NUMA node sets offered for its memory: 0; 1; 0,1.");
+        assert_eq!(text(14), "NUMA node sets offered for its memory: 0,1.");
+        assert_eq!(text(24), "No set of NUMA nodes was offered for its memory.");
+    }
+
+    #[test]
+    fn memory_on_several_nodes_is_explained() {
+        let amounts = Amounts::from([(MemoryKind::Memory, 1 << 30)]);
+        let claim = |nodes: &[usize]| {
+            let nodes = nodes.iter().copied().collect();
+            ContainerMemoryStatus::of(&Claim { nodes, amounts: amounts.clone() })
+        };
+        assert_eq!(counted(&claim(&[1])), "Its memory (memory 1Gi) is counted on NUMA node 1.");
+        assert_eq!(
+            counted(&claim(&[0, 1])),
+            "Its memory (memory 1Gi) is counted on NUMA nodes 0,1 together: the kernel takes its pages from any of these."
+        );
+    }
 }

@@ -9,7 +9,7 @@ use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::cpus::live_score;
-use super::status::{ConfigStatus, CpuStatus, DomainStatus};
+use super::status::{ConfigStatus, CpuStatus, DomainStatus, MemoryStatus};
 use cpuset::CpuSet;
 use ledger::{ContainerCounts, MoveOutcome, MoveReason, Occasion, Stance, View};
 use placement::quality::LiveScore;
@@ -30,6 +30,7 @@ pub(crate) fn text(view: &NodeView) -> String {
         families.drifts(&node.own);
         families.exclusivity(node);
         families.cpus(&node.view, node.own.foreign());
+        families.memory(&node.view, &node.own.counters);
         families.settings(node);
         families.reloads(&node.own.config);
     }
@@ -301,6 +302,35 @@ impl Families {
         self.gauge("nri_cpu_manager_pods", "Pods that exist.", view.pods);
     }
 
+    /// Nothing where memory is not counted.
+    fn memory(&mut self, view: &View, counters: &Counters) {
+        let Some(memory) = MemoryStatus::of(view) else { return };
+        let help = "The number of memory pages allocations which required pinning.";
+        let requests = counters.memory_requests;
+        self.counter("kubelet_memory_manager_pinning_requests_total", help, requests);
+        let help = "The number of memory pages allocations which required pinning that failed.";
+        let errors = counters.memory_errors;
+        self.counter("kubelet_memory_manager_pinning_errors_total", help, errors);
+        let nodes = || memory.numa_nodes.iter();
+        let help = "Memory of a NUMA node for containers, by type.";
+        let all = nodes().map(|one| of_node(one.id, &one.kind, one.allocatable));
+        self.gauges("nri_cpu_manager_memory_allocatable_bytes", help, all);
+        let help = "Memory that containers were given, by NUMA node and type; under several nodes that of containers which have these together.";
+        let alone = nodes().map(|one| of_node(one.id, &one.kind, one.given));
+        let together = memory.together.iter().map(|one| of_node(one.list(), &one.kind, one.given));
+        self.gauges("nri_cpu_manager_memory_given_bytes", help, alone.chain(together));
+        let help = "The largest request for memory that fits a NUMA node alone, by type.";
+        let free = nodes().map(|one| of_node(one.id, &one.kind, one.free));
+        self.gauges("nri_cpu_manager_memory_free_bytes", help, free);
+        let types = || memory.types.iter();
+        let help = "The largest request for memory that fits all NUMA nodes together, by type.";
+        let free = by("type", types().map(|one| (&one.kind, one.free)));
+        self.gauges("nri_cpu_manager_memory_free_in_all_nodes_bytes", help, free);
+        let help = "How scattered free memory is: 0 if one NUMA node has all that one could have, towards 1 in ever smaller pieces.";
+        let scattered = by("type", types().map(|one| (&one.kind, one.fragmentation)));
+        self.gauges("nri_cpu_manager_memory_fragmentation", help, scattered);
+    }
+
     fn settings(&mut self, node: &NodeFigures) {
         let config = ConfigStatus::in_force(node);
         let reserved = node.view.settings.placement.reserved.to_string();
@@ -346,6 +376,10 @@ fn alignment((&(scope, boundary), count): (&AlignmentType, &u64)) -> String {
     sample(&[("boundary", boundary), ("scope", scope)], count)
 }
 
+fn of_node(node: impl Display, kind: &str, value: u64) -> String {
+    sample(&[("numa_node", &node.to_string()), ("type", kind)], value)
+}
+
 /// Samples with one label.
 fn by(label: &str, samples: impl IntoIterator<Item = (impl Display, impl Display)>) -> Vec<String> {
     let samples = samples.into_iter();
@@ -382,11 +416,47 @@ fn histogram(labels: &[(&str, &str)], values: &Histogram) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::{Ledger, Settings};
+    use placement::memory_manager::{Amounts, Capacity, NodeMemory};
+    use topology::synthetic::Machine;
 
     #[test]
     fn a_hostile_label_stays_in_its_line() {
         let line = sample(&[("name", "a\"b\\c\nd"), ("nri", "")], 1.5);
         assert_eq!(line, r#"{name="a\"b\\c\nd",nri=""} 1.5"#);
+    }
+
+    #[test]
+    fn memory_has_metrics_only_where_it_is_counted() {
+        let machine: Machine = "pack:2 core:2".parse().unwrap();
+        let topology = machine.topology().unwrap();
+        let text = |memory: Option<Capacity>| {
+            let settings = Settings { memory, ..Settings::default() };
+            let ledger = Ledger::new(topology.clone(), settings, Vec::new());
+            let mut families = Families::default();
+            let counters = Counters { memory_requests: 3, ..Counters::default() };
+            families.memory(&ledger.view(), &counters);
+            families.0
+        };
+        assert_eq!(text(None), "");
+        let node = |id| NodeMemory {
+            id,
+            total: 100,
+            huge_pages: Amounts::new(),
+            reserved: Amounts::new(),
+        };
+        let text = text(Some(Capacity::new((0..2).map(node)).unwrap()));
+        for line in [
+            "kubelet_memory_manager_pinning_requests_total 3",
+            "kubelet_memory_manager_pinning_errors_total 0",
+            r#"nri_cpu_manager_memory_allocatable_bytes{numa_node="1",type="memory"} 100"#,
+            r#"nri_cpu_manager_memory_given_bytes{numa_node="0",type="memory"} 0"#,
+            r#"nri_cpu_manager_memory_free_bytes{numa_node="1",type="memory"} 100"#,
+            r#"nri_cpu_manager_memory_free_in_all_nodes_bytes{type="memory"} 200"#,
+            r#"nri_cpu_manager_memory_fragmentation{type="memory"} 0"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -22,10 +22,16 @@ static KNOWN: LazyLock<[Known; 2]> = LazyLock::new(|| {
         containers: vec![Container {
             name: "main".to_owned(),
             exclusive: Some(cpus.parse().expect("a list of CPUs")),
+            memory: Vec::new(),
         }],
     });
     let allocatable = "2-15".parse().expect("a list of CPUs");
-    [true, false].map(|assigns| Known { assigns, allocatable, pods: pods.to_vec() })
+    [true, false].map(|assigns| Known {
+        assigns,
+        allocatable,
+        allocatable_memory: None,
+        pods: pods.to_vec(),
+    })
 });
 
 /// Any bytes as the kubelet's answer to each call. Everything but `cpu_ids` stays unchanged.

@@ -9,7 +9,10 @@ use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::status::{ConfigStatus, ContainerStatus, CpuStatus, PlacementStatus};
+use nri_cpu_manager::view::status::{
+    ConfigStatus, ContainerMemoryStatus, ContainerStatus, CpuStatus, JointMemoryStatus,
+    MemoryStatus, MemoryTypeStatus, NodeMemoryStatus, PlacementStatus,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -72,6 +75,50 @@ async fn the_json_has_what_the_text_shows() {
         status.node.as_mut().unwrap().drifting = 2;
         let drifting = "\ndrifting: 2 containers not as decided, despite repairs\n";
         has(&status::text(&status, plain), &[drifting]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn counted_memory_has_a_table_and_a_column() {
+    local(async {
+        let daemon = busy("").await;
+        let mut status = daemon.status().await;
+        let plain = Style { width: 80, colour: false };
+        let before = status::text(&status, plain);
+        assert!(!before.contains("allocatable") && !before.contains("MEMORY"), "{before}");
+        let node = status.node.as_mut().unwrap();
+        let kind = || "memory".to_owned();
+        let free = 8 << 30;
+        let on_node =
+            |id| NodeMemoryStatus { id, kind: kind(), allocatable: 10 << 30, given: 0, free };
+        let together =
+            JointMemoryStatus { numa_nodes: vec![0, 1], kind: kind(), given: 12 << 30 };
+        let all =
+            MemoryTypeStatus { kind: kind(), free, free_in_one_node: free, fragmentation: 0.0 };
+        node.memory = Some(MemoryStatus {
+            numa_nodes: vec![on_node(0), on_node(1)],
+            together: vec![together],
+            types: vec![all],
+        });
+        let db = node.containers.iter_mut().find(|container| container.pod == "db").unwrap();
+        let amounts = [(kind(), 12 << 30)].into();
+        db.memory = Some(ContainerMemoryStatus { numa_nodes: vec![0, 1], amounts });
+        let text = status::text(&status, plain);
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "\nNUMA node 1: memory 10Gi, 0 given, 8Gi free\nnodes 0,1 together: memory 12Gi given\n",
+                "                    memory  allocatable  given  free\n",
+                "\nNUMA node 1         memory  10Gi         0      8Gi\n",
+                "\nnodes 0,1 together  memory               12Gi\n",
+                "free memory (fragmentation: 0 best, 1 worst): memory 8Gi, up to 8Gi in one NUMA node (0.00)\n",
+                "CORES  MEMORY              KEPT BY",
+                "8-15  exclusive  1     8       whole  memory 12Gi on 0,1  runtime  created",
+                "0-7   shared     -     -       -      -                   -        created",
+            ],
+        );
     })
     .await;
 }

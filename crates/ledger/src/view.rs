@@ -113,6 +113,11 @@ impl View {
         counts
     }
 
+    /// A container's counted memory; `None` if memory is not counted now.
+    pub fn memory_of<'a>(&self, container: &'a ContainerView) -> Option<&'a MemoryOnNodes> {
+        if self.settings.memory.is_some() { container.memory.as_ref() } else { None }
+    }
+
     pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
         let mut containers: Vec<ContainerView> = Vec::new();
         for container in books.containers() {

@@ -69,7 +69,15 @@ impl fmt::Display for Reason {
     }
 }
 
+/// How the kubelet marks errors of its Memory Manager.
+pub(crate) const MEMORY_MANAGER: &str = "[memorymanager]";
+
 impl Rejection {
+    /// Whether memory is the reason: the kubelet's CPU manager would have chosen CPUs by then.
+    pub fn is_for_memory(&self) -> bool {
+        self.reason == Reason::UnexpectedAdmission && self.message.contains(MEMORY_MANAGER)
+    }
+
     pub fn topology_affinity() -> Rejection {
         let message = "Resources cannot be allocated with Topology locality".to_owned();
         Rejection { reason: Reason::TopologyAffinity, message }

@@ -1,10 +1,11 @@
-//! The answers to clients: the kubelet's answer with the exclusive CPUs of [known](Known) containers.
+//! The answers to clients: the kubelet's answer with the exclusive CPUs of [known](Known) containers, and
+//! with their memory if the source counts it.
 //! Pure; the kubelet's part is empty if it did not answer.
 //!
 //! Field numbers: `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`.
 
-use crate::known::{Container, Known, Pod};
-use crate::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus};
+use crate::known::{Container, Known, Memory, Pod};
+use crate::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus, write_number};
 use cpuset::CpuSet;
 
 /// `pod_resources` of the answers to `List` and `Get`.
@@ -15,7 +16,14 @@ const POD_NAMESPACE: u64 = 2;
 const POD_CONTAINERS: u64 = 3;
 const CONTAINER_NAME: u64 = 1;
 const CONTAINER_CPUS: u64 = 3;
+const CONTAINER_MEMORY: u64 = 4;
 const ALLOCATABLE_CPUS: u64 = 2;
+const ALLOCATABLE_MEMORY: u64 = 3;
+const MEMORY_TYPE: u64 = 1;
+const MEMORY_SIZE: u64 = 2;
+const MEMORY_TOPOLOGY: u64 = 3;
+const TOPOLOGY_NODE: u64 = 1;
+const NODE_ID: u64 = 1;
 
 /// The answer to `List`: the kubelet's pods in its order, then the known pods that it does not list.
 pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
@@ -68,14 +76,18 @@ pub fn get(known: &Known, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u
 /// The answer to `GetAllocatableResources`; `kubelet` is `None` if the kubelet did not answer.
 pub fn allocatable(known: &Known, kubelet: Option<&[u8]>) -> Result<Vec<u8>, Malformed> {
     match kubelet {
-        // The kubelet assigns the CPUs, and knows its own reservation.
+        // The kubelet assigns CPUs and memory, and knows its own reservation.
         Some(kubelet) if !known.assigns => {
             Fields::of(kubelet).try_for_each(|field| field.map(drop))?;
             Ok(kubelet.to_vec())
         }
         kubelet => {
             let kubelet = kubelet.unwrap_or_default();
-            wire::with_cpus(kubelet, ALLOCATABLE_CPUS, &known.allocatable)
+            let answer = wire::with_cpus(kubelet, ALLOCATABLE_CPUS, &known.allocatable)?;
+            match &known.allocatable_memory {
+                Some(memory) => with_memory(&answer, ALLOCATABLE_MEMORY, memory),
+                None => Ok(answer),
+            }
         }
     }
 }
@@ -87,7 +99,7 @@ pub(crate) fn requested_pod(request: &[u8]) -> Result<(String, String), Malforme
     Ok((of(POD_NAMESPACE)?, of(POD_NAME)?))
 }
 
-/// A pod of the kubelet with the known CPUs of its containers, and with known containers that the
+/// A pod of the kubelet with the known CPUs and memory of its containers, and with known containers that the
 /// kubelet does not list.
 fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut answer = Vec::with_capacity(pod.len());
@@ -101,17 +113,26 @@ fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
         let name = wire::string(container, CONTAINER_NAME)?;
         let ours = ours.container(name);
         listed.extend(ours.map(|ours| ours.name.as_str()));
-        match ours.and_then(|ours| cpus(known, ours)) {
-            Some(cpus) => {
-                let edited = wire::with_cpus(container, CONTAINER_CPUS, &cpus)?;
-                field.write_with(&edited, &mut answer);
-            }
+        match ours {
+            Some(ours) => field.write_with(&edited(known, ours, container)?, &mut answer),
             None => answer.extend_from_slice(field.raw),
         }
     }
     let unlisted = ours.containers.iter().filter(|one| !listed.contains(&one.name.as_str()));
     unlisted.for_each(|container| write_container(container, &mut answer));
     Ok(answer)
+}
+
+/// A container of the kubelet with its known CPUs and memory.
+fn edited(known: &Known, ours: &Container, container: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut edited = container.to_vec();
+    if let Some(cpus) = cpus(known, ours) {
+        edited = wire::with_cpus(&edited, CONTAINER_CPUS, &cpus)?;
+    }
+    if known.allocatable_memory.is_some() && (known.assigns || !ours.memory.is_empty()) {
+        edited = with_memory(&edited, CONTAINER_MEMORY, &ours.memory)?;
+    }
+    Ok(edited)
 }
 
 /// The CPUs to show instead of the kubelet's; `None` if the kubelet's stay.
@@ -132,7 +153,31 @@ fn write_container(container: &Container, to: &mut Vec<u8>) {
     let mut message = Vec::new();
     write_bytes(CONTAINER_NAME, container.name.as_bytes(), &mut message);
     write_cpus(CONTAINER_CPUS, &container.exclusive.unwrap_or_default(), &mut message);
+    write_memory(CONTAINER_MEMORY, &container.memory, &mut message);
     write_bytes(POD_CONTAINERS, &message, to);
+}
+
+/// A message with this memory in place of the memory that it has.
+fn with_memory(message: &[u8], number: u64, memory: &[Memory]) -> Result<Vec<u8>, Malformed> {
+    let mut encoded = Vec::new();
+    write_memory(number, memory, &mut encoded);
+    wire::with_messages(message, number, &encoded)
+}
+
+fn write_memory(number: u64, memory: &[Memory], to: &mut Vec<u8>) {
+    for Memory { kind, bytes, nodes } in memory {
+        let mut topology = Vec::new();
+        for node in nodes.iter() {
+            let mut id = Vec::new();
+            write_number(NODE_ID, node as u64, &mut id);
+            write_bytes(TOPOLOGY_NODE, &id, &mut topology);
+        }
+        let mut block = Vec::new();
+        write_bytes(MEMORY_TYPE, kind.as_bytes(), &mut block);
+        write_number(MEMORY_SIZE, *bytes, &mut block);
+        write_bytes(MEMORY_TOPOLOGY, &topology, &mut block);
+        write_bytes(number, &block, to);
+    }
 }
 
 /// A name; empty if it is not UTF-8. Kubernetes has no such and no empty names, so it matches no pod.

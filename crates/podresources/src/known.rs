@@ -1,6 +1,6 @@
-//! [`Known`]: pods and their exclusive CPUs, from a [`Source`].
+//! [`Known`]: pods with their exclusive CPUs and counted memory, from a [`Source`].
 
-use cpuset::CpuSet;
+use cpuset::{CpuSet, NodeSet};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -13,6 +13,9 @@ pub struct Known {
     pub assigns: bool,
     /// CPUs that can be exclusive, taken or not, as in the kubelet's `GetAllocatableResources`.
     pub allocatable: CpuSet,
+    /// Memory that containers can be given, taken or not; `None` if the source counts none, and the
+    /// kubelet's blocks of memory stay.
+    pub allocatable_memory: Option<Vec<Memory>>,
     /// Two pods can have the same namespace and name: an ended pod and its successor.
     pub pods: Vec<Pod>,
 }
@@ -35,6 +38,17 @@ pub struct Container {
     pub name: String,
     /// `None` if it shares its CPUs.
     pub exclusive: Option<CpuSet>,
+    /// Empty if its memory is not counted.
+    pub memory: Vec<Memory>,
+}
+
+/// One type of memory on some NUMA nodes together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// `memory`, `hugepages-2Mi`.
+    pub kind: String,
+    pub bytes: u64,
+    pub nodes: NodeSet,
 }
 
 /// The program that assigns CPUs. The server asks it for each call, after the kubelet has answered.

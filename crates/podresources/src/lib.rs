@@ -1,17 +1,17 @@
-//! The kubelet's podresources API (gRPC `v1.PodResourcesLister`) with the exclusive CPUs that another
-//! program assigned: a kubelet whose CPU manager is off knows none.
+//! The kubelet's podresources API (gRPC `v1.PodResourcesLister`) with the exclusive CPUs, and the memory
+//! by NUMA node, that another program assigned: a kubelet whose managers are off knows none.
 //!
 //! ```text
 //! client ── authority ── server ──► kubelet's answer + Known ── answer ──► client
 //! ```
 //!
-//! Everything in the kubelet's answer except `cpu_ids` reaches the client byte for byte, so devices,
-//! memory and fields of later versions need no code here. [`answer`] is pure:
+//! Everything in the kubelet's answer except `cpu_ids`, and `memory` if the program counts it, reaches the
+//! client byte for byte, so devices and fields of later versions need no code here. [`answer`] is pure:
 //!
 //! ```
 //! use podresources::{Container, Known, Pod, answer};
 //!
-//! let main = Container { name: "main".into(), exclusive: Some("2-3".parse()?) };
+//! let main = Container { name: "main".into(), exclusive: Some("2-3".parse()?), memory: Vec::new() };
 //! let db = Pod {
 //!     namespace: "default".into(),
 //!     name: "db".into(),
@@ -19,7 +19,8 @@
 //!     created_at: None,
 //!     containers: vec![main],
 //! };
-//! let known = Known { assigns: true, allocatable: "2-15".parse()?, pods: vec![db] };
+//! let allocatable = "2-15".parse()?;
+//! let known = Known { assigns: true, allocatable, allocatable_memory: None, pods: vec![db] };
 //!
 //! // The kubelet has the pod without CPUs: pod 1 { name 1, namespace 2, container 3 { name 1 } }.
 //! let kubelet = b"\x0a\x15\x0a\x02db\x12\x07default\x1a\x06\x0a\x04main";
@@ -79,7 +80,7 @@ mod socket;
 mod wire;
 
 pub use authority::Readable;
-pub use known::{Container, Known, Pod, Source};
+pub use known::{Container, Known, Memory, Pod, Source};
 pub use kubelet::Kubelet;
 pub use server::{Sockets, serve};
 pub use wire::Malformed;

@@ -169,6 +169,14 @@ pub(crate) fn write_bytes(number: u64, bytes: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(bytes);
 }
 
+/// Appends a number, or nothing if it is 0, which is what a parser takes a missing one for.
+pub(crate) fn write_number(number: u64, value: u64, to: &mut Vec<u8>) {
+    if value > 0 {
+        write_varint(number << 3 | VARINT, to);
+        write_varint(value, to);
+    }
+}
+
 /// Appends CPUs as packed numbers, or nothing if there are none.
 pub(crate) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
     let mut packed = Vec::new();
@@ -181,15 +189,37 @@ pub(crate) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
 /// A message with these CPUs in place of those that it has, packed or not. A message without any gets
 /// them where an encoder writes them: after the fields with lower numbers.
 pub(crate) fn with_cpus(message: &[u8], number: u64, cpus: &CpuSet) -> Result<Vec<u8>, Malformed> {
-    let fields: Vec<Field<'_>> = Fields::of(message).collect::<Result<_, _>>()?;
+    let mut encoded = Vec::new();
+    write_cpus(number, cpus, &mut encoded);
     let is_cpus = |field: &Field<'_>| field.number == number && field.value != Value::Other;
-    let first = fields.iter().position(is_cpus);
+    with_fields(message, number, is_cpus, &encoded)
+}
+
+/// A message with these encoded messages in place of those with this number, as [`with_cpus`].
+pub(crate) fn with_messages(
+    message: &[u8],
+    number: u64,
+    encoded: &[u8],
+) -> Result<Vec<u8>, Malformed> {
+    let is_message =
+        |field: &Field<'_>| field.number == number && matches!(field.value, Value::Bytes(_));
+    with_fields(message, number, is_message, encoded)
+}
+
+fn with_fields(
+    message: &[u8],
+    number: u64,
+    is_replaced: impl Fn(&Field<'_>) -> bool,
+    encoded: &[u8],
+) -> Result<Vec<u8>, Malformed> {
+    let fields: Vec<Field<'_>> = Fields::of(message).collect::<Result<_, _>>()?;
+    let first = fields.iter().position(&is_replaced);
     let after = || fields.iter().rposition(|field| field.number < number).map_or(0, |at| at + 1);
     let (before, behind) = fields.split_at(first.unwrap_or_else(after));
-    let mut edited = Vec::with_capacity(message.len() + 2 * cpus.len());
+    let mut edited = Vec::with_capacity(message.len() + encoded.len());
     before.iter().for_each(|field| edited.extend_from_slice(field.raw));
-    write_cpus(number, cpus, &mut edited);
-    let others = behind.iter().filter(|field| !is_cpus(field));
+    edited.extend_from_slice(encoded);
+    let others = behind.iter().filter(|field| !is_replaced(field));
     others.for_each(|field| edited.extend_from_slice(field.raw));
     Ok(edited)
 }

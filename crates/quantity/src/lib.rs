@@ -44,6 +44,11 @@ impl Quantity {
         u64::try_from(self.0.div_ceil(ONE / 1000)).unwrap_or(u64::MAX)
     }
 
+    /// The amount in whole units, rounded up; at most `u64::MAX`.
+    pub fn whole(self) -> u64 {
+        u64::try_from(self.0.div_ceil(ONE)).unwrap_or(u64::MAX)
+    }
+
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -125,5 +130,8 @@ mod tests {
             assert!(Quantity::parse(bad).is_err(), "{bad:?}");
         }
         assert_eq!(Quantity::parse("1Gi"), Quantity::parse("1073741824"));
+        for (text, whole) in [("1Gi", 1 << 30), ("1500m", 2), ("0", 0), ("16Ei", u64::MAX)] {
+            assert_eq!(Quantity::parse(text).map(Quantity::whole), Ok(whole), "{text}");
+        }
     }
 }

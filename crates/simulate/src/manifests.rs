@@ -3,6 +3,7 @@
 
 use crate::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use ledger::{Annotations, ContainerKind};
+use placement::memory_manager::{self, MemoryKind};
 use quantity::Quantity;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -202,6 +203,7 @@ fn pod(
             kind,
             request: amounts_of_one.cpu.0.milli(),
             limit: amounts_of_one.cpu.1.milli(),
+            memory: memory_of(&place, one)?,
         });
         amounts.push(amounts_of_one);
     }
@@ -221,13 +223,8 @@ fn annotations(annotations: Option<BTreeMap<String, String>>) -> Annotations {
 /// request, too.
 fn amounts_of(place: &str, one: &ContainerBody) -> Result<Amounts, WorkloadError> {
     let read = |of: &Option<BTreeMap<String, Value>>, what: &str| {
-        let text = match of.as_ref().and_then(|map| map.get(what)) {
-            None => return Ok(None),
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Number(number)) => number.to_string(),
-            Some(_) => return Err(form(place, format!("{what}: expected a string or a number"))),
-        };
-        Quantity::parse(&text).map(Some).map_err(|why| form(place, format!("{what}: {why}")))
+        let value = of.as_ref().and_then(|map| map.get(what));
+        value.map(|value| quantity(place, what, value)).transpose()
     };
     let Some(Resources { requests, limits }) = &one.resources else {
         return Ok(Amounts::default());
@@ -240,6 +237,32 @@ fn amounts_of(place: &str, one: &ContainerBody) -> Result<Amounts, WorkloadError
     let amounts = Amounts { cpu: pair("cpu")?, memory: pair("memory")? };
     amounts.check().map_err(|why| form(place, why))?;
     Ok(amounts)
+}
+
+/// The limits of memory and huge pages of a container.
+fn memory_of(place: &str, one: &ContainerBody) -> Result<memory_manager::Amounts, WorkloadError> {
+    let limits = one.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    let mut amounts = memory_manager::Amounts::new();
+    for (what, value) in limits.into_iter().flatten() {
+        if what != "memory" && !what.starts_with("hugepages-") {
+            continue;
+        }
+        let kind = what.parse::<MemoryKind>().map_err(|why| form(place, why))?;
+        let bytes = quantity(place, what, value)?.whole();
+        if bytes > 0 {
+            amounts.insert(kind, bytes);
+        }
+    }
+    Ok(amounts)
+}
+
+fn quantity(place: &str, what: &str, value: &Value) -> Result<Quantity, WorkloadError> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return Err(form(place, format!("{what}: expected a string or a number"))),
+    };
+    Quantity::parse(&text).map_err(|why| form(place, format!("{what}: {why}")))
 }
 
 fn form(place: &str, why: impl ToString) -> WorkloadError {
@@ -304,6 +327,22 @@ spec:
         );
         assert_eq!(workload.pods[1].containers[0].request, 250);
         assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
+    }
+
+    #[test]
+    fn limits_of_memory_and_huge_pages_are_read() {
+        let pod = |limits: &str| {
+            parse(&format!(
+                "kind: Pod\nspec: {{containers: [{{name: c, resources: {{limits: {{{limits}}}}}}}]}}\n"
+            ))
+        };
+        let workload = pod("cpu: 2, memory: 8Gi, hugepages-2Mi: 1Gi, hugepages-1Gi: 0").unwrap();
+        let expect = [(MemoryKind::Memory, 8 << 30), (MemoryKind::HugePages(2 << 20), 1 << 30)];
+        assert_eq!(workload.pods[0].containers[0].memory, memory_manager::Amounts::from(expect));
+        assert!(pod("cpu: 2").unwrap().pods[0].containers[0].memory.is_empty());
+        let error = pod("hugepages-big: 1Gi").unwrap_err().to_string();
+        let expect = "document 1, Pod default/pod, container c: \"hugepages-big\" is neither memory nor hugepages-SIZE, such as hugepages-2Mi";
+        assert_eq!(error, expect);
     }
 
     #[test]

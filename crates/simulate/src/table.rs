@@ -2,10 +2,11 @@
 //! its pod.
 //!
 //! The first line names the columns, in any order. `pod`, `cpu` and `arrive` are required;
-//! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` are optional.
+//! `namespace`, `container`, `kind`, `limit`, `memory`, `qos` and `depart` are optional.
 
 use crate::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
 use ledger::{Annotations, ContainerKind, Qos};
+use placement::memory_manager::MemoryKind;
 use quantity::Quantity;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -23,6 +24,9 @@ struct Line {
     cpu: String,
     #[serde(default)]
     limit: String,
+    /// Request and limit.
+    #[serde(default)]
+    memory: String,
     #[serde(default)]
     qos: String,
     arrive: String,
@@ -121,8 +125,8 @@ fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// The container of a line. A table has no memory: it counts as equal to CPU, so that CPU alone
-/// decides whether a pod is Guaranteed.
+/// The container of a line. Its memory counts as equal to CPU for the class of its pod, so that CPU
+/// alone decides whether a pod is Guaranteed.
 fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), WorkloadError> {
     let quantity = |what: &str, text: &str| match text {
         "" => Ok(Quantity::default()),
@@ -130,6 +134,7 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
     };
     let cpu = quantity("cpu", &line.cpu)?;
     let limit = quantity("limit", &line.limit)?;
+    let memory = quantity("memory", &line.memory)?.whole();
     let request = if line.cpu.is_empty() { limit } else { cpu };
     let kind = match line.kind.as_str() {
         "" | "app" => ContainerKind::App,
@@ -147,6 +152,7 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
         kind,
         request: request.milli(),
         limit: limit.milli(),
+        memory: if memory > 0 { [(MemoryKind::Memory, memory)].into() } else { Default::default() },
     };
     let amounts = Amounts { cpu: (request, limit), memory: (request, limit) };
     amounts.check().map_err(|why| form(place, why))?;
@@ -232,6 +238,10 @@ mod tests {
         assert_eq!(workload.pods[0].containers[0].name, "first", "init containers come first");
         let again = "pod,cpu,arrive,depart\na,2,0,5\na,2,5,9\n";
         assert_eq!(parse(again).unwrap().pods.len(), 2, "one goes when the next comes");
+        let memory = parse("pod,cpu,memory,arrive\na,2,1Ki,0\nb,2,,0\n").unwrap();
+        let memory = [0, 1].map(|at| memory.pods[at].containers[0].memory.clone());
+        assert_eq!(memory[0].get(&MemoryKind::Memory), Some(&1024));
+        assert!(memory[1].is_empty());
         let short = parse("pod,cpu,arrive\na,2,0\n").unwrap();
         assert_eq!((short.pods[0].qos, short.pods[0].depart), (Qos::Guaranteed, None));
     }

@@ -4,6 +4,7 @@ use ledger::{
     Annotations, Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
+use placement::memory_manager::{self, MemoryKind};
 use quantity::Quantity;
 
 /// Milliseconds since the beginning of a workload.
@@ -17,7 +18,7 @@ pub struct Workload {
     pub ignored: Vec<String>,
 }
 
-/// The facts of a pod that matter for CPUs.
+/// The facts of a pod that matter for CPUs and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSpec {
     pub namespace: String,
@@ -31,7 +32,7 @@ pub struct PodSpec {
     pub depart: Option<Time>,
 }
 
-/// The facts of a container that matter for CPUs.
+/// The facts of a container that matter for CPUs and memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
     pub name: String,
@@ -41,6 +42,8 @@ pub struct ContainerSpec {
     pub request: u64,
     /// In thousandths of a CPU; 0 for none.
     pub limit: u64,
+    /// Limits of memory and huge pages; empty for none.
+    pub memory: memory_manager::Amounts,
 }
 
 /// Why a text is not a workload.
@@ -150,6 +153,13 @@ impl PodSpec {
         peak.max(sidecars.saturating_add(apps))
     }
 
+    /// The limits of memory and huge pages that the kubelet sets for the pod.
+    fn memory(&self) -> memory_manager::Amounts {
+        let kinds = self.containers.iter().flat_map(|one| one.memory.keys());
+        let sum = |kind: &MemoryKind| self.peak(|one| one.memory.get(kind).copied().unwrap_or(0));
+        kinds.map(|kind| (*kind, sum(kind))).collect()
+    }
+
     /// The pod as a runtime reports it: the budget follows from the CFS quota and shares.
     pub fn as_reported(&self, number: usize) -> Pod {
         Pod {
@@ -159,7 +169,7 @@ impl PodSpec {
             name: self.name.clone(),
             qos: self.qos,
             budget: as_reported(self.request(), self.peak(|one| one.limit)).budget(),
-            limits: Default::default(),
+            limits: self.memory(),
             pool: Default::default(),
             annotations: self.annotations.clone(),
             cgroup: None,
@@ -170,7 +180,11 @@ impl PodSpec {
 impl ContainerSpec {
     /// The container as a runtime reports it, without its kind.
     pub fn as_reported(&self, id: ContainerId, sandbox: SandboxId) -> Container {
-        Container::new(id, sandbox, self.name.clone(), as_reported(self.request, self.limit))
+        let cpu = as_reported(self.request, self.limit);
+        Container {
+            limits: self.memory.clone(),
+            ..Container::new(id, sandbox, self.name.clone(), cpu)
+        }
     }
 }
 
@@ -227,7 +241,13 @@ mod tests {
 
     #[test]
     fn the_scheduler_counts_the_largest_sum_of_concurrent_containers() {
-        let one = |kind, request| ContainerSpec { name: "c".into(), kind, request, limit: request };
+        let one = |kind, request| ContainerSpec {
+            name: "c".into(),
+            kind,
+            request,
+            limit: request,
+            memory: [(MemoryKind::Memory, request)].into(),
+        };
         let pod = PodSpec {
             namespace: "ns".into(),
             name: "p".into(),
@@ -244,6 +264,8 @@ mod tests {
             depart: None,
         };
         assert_eq!(pod.request(), 5000);
+        let limits = memory_manager::Amounts::from([(MemoryKind::Memory, 5000)]);
+        assert_eq!(pod.as_reported(0).limits, limits);
         let later = PodSpec { containers: pod.containers[1..].to_vec(), ..pod };
         assert_eq!(later.request(), 4000);
     }

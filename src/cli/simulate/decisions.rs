@@ -1,8 +1,9 @@
 //! Every decision of a simulation as a table.
 
 use crate::cli::output::cannot;
+use crate::view::status::ContainerMemoryStatus;
 use ledger::Ledger;
-use simulate::{Happening, OUT_OF_CPU, Recorder, StepObserver, Time};
+use simulate::{ContainerSpec, Happening, OUT_OF_CPU, PodSpec, Recorder, StepObserver, Time};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct DecisionTable<'a> {
     recorder: Recorder,
     writer: Option<(csv::Writer<File>, &'a Path)>,
+    /// Whether the table has a column for memory: only where it is counted.
+    memory: bool,
     /// The first failed write.
     failed: Option<csv::Error>,
 }
@@ -18,6 +21,7 @@ impl<'a> DecisionTable<'a> {
     pub(super) fn new(
         recorder: Recorder,
         file: Option<&'a PathBuf>,
+        memory: bool,
     ) -> Result<DecisionTable<'a>, String> {
         let writer = match file {
             Some(path) => {
@@ -26,8 +30,8 @@ impl<'a> DecisionTable<'a> {
             }
             None => None,
         };
-        let mut table = DecisionTable { recorder, writer, failed: None };
-        table.line(&["time", "namespace", "pod", "container", "outcome", "cpus", "why"]);
+        let mut table = DecisionTable { recorder, writer, memory, failed: None };
+        table.line(["time", "namespace", "pod", "container", "outcome", "cpus", "why"], "memory");
         Ok(table)
     }
 
@@ -40,9 +44,10 @@ impl<'a> DecisionTable<'a> {
         Ok(self.recorder)
     }
 
-    fn line(&mut self, cells: &[&str]) {
+    fn line(&mut self, cells: [&str; 7], memory: &str) {
+        let memory = if self.memory { Some(memory) } else { None };
         if let Some((writer, _)) = &mut self.writer
-            && let Err(error) = writer.write_record(cells)
+            && let Err(error) = writer.write_record(cells.into_iter().chain(memory))
         {
             self.failed.get_or_insert(error);
         }
@@ -78,6 +83,22 @@ impl StepObserver for DecisionTable<'_> {
             | Happening::Arrived(_) => return,
         };
         let time = format!("{}.{:03}", now / 1000, now % 1000);
-        self.line(&[&time, &pod.namespace, &pod.name, container, outcome, &cpus, &why]);
+        let memory = match happening {
+            Happening::Placed { pod, container, .. } if self.memory => {
+                memory_of(ledger, pod, container)
+            }
+            _ => String::new(),
+        };
+        self.line([&time, &pod.namespace, &pod.name, container, outcome, &cpus, &why], &memory);
     }
+}
+
+/// The memory of a container that was admitted; empty if it is not counted.
+fn memory_of(ledger: &Ledger, pod: &PodSpec, container: &ContainerSpec) -> String {
+    let view = ledger.view();
+    let name = (&pod.namespace, &pod.name, &container.name);
+    let mut containers = view.containers.iter();
+    let found = containers.find(|one| (&one.pod.namespace, &one.pod.name, &one.name) == name);
+    let memory = found.and_then(|one| view.memory_of(one));
+    memory.map(|claim| ContainerMemoryStatus::of(claim).short()).unwrap_or_default()
 }

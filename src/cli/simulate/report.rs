@@ -3,7 +3,9 @@
 
 use crate::view::badge::Badges;
 use crate::view::picture::{Occupancy, Picture, Tenant};
-use crate::view::status::{PlacementStatus, by_name, full_name};
+use crate::view::status::{
+    ContainerMemoryStatus, MemoryStatus, PlacementStatus, by_name, full_name,
+};
 use ledger::{Ledger, Phase};
 use serde::Serialize;
 use simulate::Figures;
@@ -44,6 +46,9 @@ pub(super) struct RunReport {
     pub(super) setup: Setup,
     #[serde(flatten)]
     pub(super) figures: Figures,
+    /// At the end; absent if memory is not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<MemoryStatus>,
     /// The containers at the end.
     pub(super) placements: Vec<PlacementReport>,
 }
@@ -61,6 +66,9 @@ pub(super) struct PlacementReport {
     pub(super) cpus: String,
     #[serde(flatten)]
     pub(super) placement: PlacementStatus,
+    /// Absent if its memory is not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory: Option<ContainerMemoryStatus>,
 }
 
 impl PlacementReport {
@@ -96,6 +104,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             exclusive,
             cpus: if exclusive { cpus } else { container.runs_on }.to_string(),
             placement: PlacementStatus::of(&view.topology, &cpus),
+            memory: view.memory_of(container).map(ContainerMemoryStatus::of),
         };
         tenants.extend(badge.map(|badge| Tenant {
             badge,

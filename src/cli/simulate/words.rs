@@ -1,8 +1,9 @@
 //! The result for people: configurations side by side, and the node at the end.
 
-use super::report::{RunReport, Setup, SimulationReport};
+use super::report::{PlacementReport, RunReport, Setup, SimulationReport};
 use crate::cli::output::{overrides, table};
 use crate::view::picture::{Picture, Usage, text};
+use crate::view::status::{ContainerMemoryStatus, MemoryStatus, amount};
 use placement::quality::LiveScore;
 use simulate::{Figures, Moves, Values};
 use std::collections::BTreeSet;
@@ -102,7 +103,19 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
         row("exclusive CPUs over time", &|run| curve(&run.exclusive_cpus));
         row("fragmentation (uncore) over time", &|run| curve(&run.fragmentation["uncore_cache"]));
     }
+    if runs.iter().any(|run| run.memory.is_some()) {
+        let cells = runs.iter().map(|run| run.memory.as_ref().map(free_memory).unwrap_or_default());
+        rows.push([vec!["free memory at the end".to_owned()], cells.collect()].concat());
+    }
     rows
+}
+
+fn free_memory(memory: &MemoryStatus) -> String {
+    let types = memory.types.iter().map(|one| {
+        let [free, in_one] = [one.free, one.free_in_one_node].map(amount);
+        format!("{} {free} (up to {in_one} in one NUMA node)", one.kind)
+    });
+    types.collect::<Vec<_>>().join(", ")
 }
 
 /// A count with its percentage, rounded down: only all are 100 %.
@@ -157,19 +170,29 @@ fn write_placements(f: &mut String, run: &RunReport, picture: &Picture) -> std::
     let mut rows: Vec<Vec<String>> = Vec::new();
     for one in &picture.tenants {
         let (sign, cpus) = (Usage::Held(one.badge).sign(), one.cpus.to_string());
-        rows.push(vec![sign, one.name.clone(), cpus, one.placement.clone()]);
+        let report = run.placements.iter().find(|report| report.badge.as_ref() == Some(&sign));
+        let memory = report.map(memory_cell).unwrap_or_default();
+        rows.push(vec![sign, one.name.clone(), cpus, one.placement.clone(), memory]);
     }
     for one in run.placements.iter().filter(|one| !one.exclusive) {
         let (sign, meaning) = (Usage::Shared.sign(), Usage::Shared.meaning());
-        rows.push(vec![sign, one.full_name(), one.cpus.clone(), meaning]);
+        rows.push(vec![sign, one.full_name(), one.cpus.clone(), meaning, memory_cell(one)]);
     }
     let more = rows.len().saturating_sub(LISTED);
     rows.truncate(LISTED);
     if !rows.is_empty() {
-        rows.insert(0, ["", "CONTAINER", "CPUS", "PLACEMENT"].map(str::to_owned).to_vec());
+        let head = ["", "CONTAINER", "CPUS", "PLACEMENT", "MEMORY"];
+        rows.insert(0, head.map(str::to_owned).to_vec());
+        if run.memory.is_none() {
+            rows.iter_mut().for_each(|row| row.truncate(head.len() - 1));
+        }
         write!(f, "{}", table(&rows))?;
     }
     if more == 0 { writeln!(f) } else { writeln!(f, "and {more} more; --output json lists all\n") }
+}
+
+fn memory_cell(one: &PlacementReport) -> String {
+    one.memory.as_ref().map(ContainerMemoryStatus::short).unwrap_or_default()
 }
 
 #[cfg(test)]

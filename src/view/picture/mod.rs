@@ -16,7 +16,7 @@ mod xml;
 pub use xml::escaped;
 
 use super::badge::Badge;
-use super::status::NodeStatus;
+use super::status::{MemoryStatus, NodeStatus};
 use crate::snapshot::SnapshotError;
 use cpuset::CpuSet;
 use topology::{CoreKind, Domain, Topology};
@@ -66,6 +66,8 @@ pub struct Picture {
     /// empty for a machine without a plugin.
     pub facts: Vec<String>,
     pub frames: Vec<Frame>,
+    /// The memory of each NUMA node, in words; empty if it is not counted.
+    pub memory: Vec<String>,
     /// The containers that have CPUs in the picture, by badge.
     pub tenants: Vec<Tenant>,
 }
@@ -210,7 +212,7 @@ impl Picture {
             let inside = Inside::Cores(cores.collect());
             frames.push(Frame { title: Usage::Offline.meaning(), cpus, inside });
         }
-        Picture { facts: Vec::new(), frames, tenants: occupancy.tenants }
+        Picture { facts: Vec::new(), frames, memory: Vec::new(), tenants: occupancy.tenants }
     }
 
     /// A machine on which nothing runs: its cells have the numbers of the CPUs.
@@ -245,7 +247,9 @@ impl Picture {
             isolated: node.cpus.isolated,
             elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
         };
-        Ok(Some(Picture { facts: facts(node), ..Picture::of(&topology, occupancy) }))
+        let memory = node.memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
+        let picture = Picture::of(&topology, occupancy);
+        Ok(Some(Picture { facts: facts(node), memory, ..picture }))
     }
 
     /// All cells, in the order of the drawing.

@@ -74,10 +74,11 @@ pub fn file(picture: &Picture, title: &str) -> String {
     let painter = Painter::of(picture);
     let (placed, width, height) = layout::machine(&picture.frames, painter.side);
     let legend = Legend::of(picture, width.max(NARROWEST), height);
-    let width = width.max(NARROWEST).max(legend.width());
+    let width = width.max(NARROWEST).max(legend.width()).max(memory_width(picture));
     let facts = wrapped(&picture.facts, width);
     let top = MARGIN + HEADLINE + facts.len() as f64 * FACT;
-    let below = top + height + 14.0;
+    let memory = top + height;
+    let below = memory + memory_height(picture) + 14.0;
     let size = (width + 2.0 * MARGIN, below + legend.height() + MARGIN);
     document(picture, title, size, |xml| {
         xml.element("style", &[], |xml| xml.raw(&file_style()));
@@ -88,6 +89,7 @@ pub fn file(picture: &Picture, title: &str) -> String {
             xml.text("text", &[("class", &"label soft"), ("x", &MARGIN), ("y", &y)], line);
         }
         group(xml, (MARGIN, top), |xml| painter.frames(xml, &placed));
+        draw_memory(xml, picture, (MARGIN, memory), width);
         group(xml, (MARGIN, below), |xml| legend.draw(xml));
     })
 }
@@ -96,10 +98,33 @@ pub fn file(picture: &Picture, title: &str) -> String {
 pub fn part(picture: &Picture) -> String {
     let painter = Painter::of(picture);
     let (placed, width, height) = layout::machine(&picture.frames, painter.side);
-    let size = (width + 2.0 * NO_MARGIN, height + 2.0 * NO_MARGIN);
+    let width = width.max(memory_width(picture));
+    let size = (width + 2.0 * NO_MARGIN, height + memory_height(picture) + 2.0 * NO_MARGIN);
     document(picture, "CPUs and their containers", size, |xml| {
         group(xml, (NO_MARGIN, NO_MARGIN), |xml| painter.frames(xml, &placed));
+        draw_memory(xml, picture, (NO_MARGIN, NO_MARGIN + height), width);
     })
+}
+
+/// The width that [`draw_memory`] needs; no more than the widest picture has.
+fn memory_width(picture: &Picture) -> f64 {
+    let longest = picture.memory.iter().map(|line| line.chars().count()).max();
+    longest.map_or(0.0, |characters| ((characters + 1) as f64 * CHARACTER).min(WIDEST))
+}
+
+/// What [`draw_memory`] takes below the frames.
+fn memory_height(picture: &Picture) -> f64 {
+    if picture.memory.is_empty() { 0.0 } else { picture.memory.len() as f64 * FACT + 6.0 }
+}
+
+/// A line for the memory of each NUMA node.
+fn draw_memory(xml: &mut Xml, picture: &Picture, (x, top): (f64, f64), width: f64) {
+    let most = (width / CHARACTER) as usize;
+    for (at, line) in picture.memory.iter().enumerate() {
+        let y = top + 4.0 + (at + 1) as f64 * FACT;
+        let line = cut(line, most);
+        xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &y)], &line);
+    }
 }
 
 fn document(

@@ -230,6 +230,28 @@ fn facts_of_the_node_are_in_the_image() {
     assert!(svg.contains(">exclusivity kernel · placement compact</text>"), "{svg}");
 }
 
+#[test]
+fn memory_has_a_line_for_each_node_where_it_is_counted() {
+    let mut picture = picture(&machine("core:2"), "", vec![]);
+    let before = svg::part(&picture);
+    picture.memory = vec!["NUMA node 0: memory 60Gi, 32Gi given, 28Gi free".to_owned()];
+    let expect = "\
+┌ socket 0, NUMA node 0, uncore cache 0 ┐
+│ · ·                                   │
+└ 0-1 ──────────────────────────────────┘
+NUMA node 0: memory 60Gi, 32Gi given, 28Gi free
+";
+    check(&picture, 100, expect);
+    let narrow = draw(&picture, Style { width: 40, colour: false });
+    assert!(narrow.ends_with("NUMA node 0: memory 60Gi, 32Gi given, 2…\n"), "{narrow}");
+    assert!(svg::file(&picture, "a title").contains(">NUMA node 0: memory 60Gi, 32Gi given, 28Gi"));
+    let height = |svg: &str| {
+        let (_, rest) = svg.split_once(" height=\"").unwrap();
+        rest.split('"').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(height(&svg::part(&picture)) > height(&before));
+}
+
 /// On a screen of any width a picture has its own size: the smallest text is 12 pixels high.
 #[test]
 fn no_text_of_a_page_is_smaller_than_12_pixels() {

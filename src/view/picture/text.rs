@@ -32,6 +32,9 @@ pub fn draw(picture: &Picture, style: Style) -> String {
     };
     let mut text = String::new();
     terminal.frames(&mut text, &picture.frames, 0);
+    for line in &picture.memory {
+        let _ = writeln!(text, "{}", cut(line, terminal.width));
+    }
     terminal.legend(&mut text, &picture.legend());
     text
 }

@@ -3,10 +3,15 @@
 
 pub(super) mod config;
 pub(super) mod cpus;
+pub(super) mod memory;
 mod rebalance;
 
 pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
 pub use cpus::{CpuStatus, DomainStatus, PlacementStatus};
+pub use memory::{
+    ContainerMemoryStatus, JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus,
+    amount,
+};
 pub use rebalance::{PlanStatus, RebalanceStatus, StayStatus};
 
 use super::badge::Badge;
@@ -18,13 +23,13 @@ use crate::clock::Moment;
 use crate::snapshot::Snapshot;
 use cpus::live_score;
 use cpuset::CpuSet;
-use ledger::{ContainerView, PoolKind, Subject, What};
+use ledger::{ContainerView, PoolKind, Subject, View, What};
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use topology::{Sizes, Topology};
+use topology::Sizes;
 use wording::{count, natural_order, printable};
 
 /// The version of the format. It changes when a field is removed or changes its meaning, not when one
@@ -77,6 +82,9 @@ pub struct NodeStatus {
     pub uncore_caches: Vec<DomainStatus>,
     /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<String, f64>,
+    /// Absent if memory is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
     /// `null` from versions without this field.
     #[serde(default)]
     pub machine: Option<Snapshot>,
@@ -190,6 +198,9 @@ pub struct ContainerStatus {
     /// Where its exclusive CPUs are.
     #[serde(flatten)]
     pub placement: PlacementStatus,
+    /// Absent if its memory is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ContainerMemoryStatus>,
     /// `kernel`, `groups` or `runtime`, for exclusive CPUs.
     pub kept_by: Option<String>,
     /// When it was created, if the runtime reports that.
@@ -336,7 +347,7 @@ impl NodeStatus {
         });
         let containers = view.containers.iter();
         let mut containers: Vec<ContainerStatus> =
-            containers.map(|one| ContainerStatus::of(one, &view.topology, history)).collect();
+            containers.map(|one| ContainerStatus::of(one, view, history)).collect();
         containers.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));
         let moves = view.moves.iter().filter(|(_, count)| **count > 0);
         NodeStatus {
@@ -347,6 +358,7 @@ impl NodeStatus {
             numa_nodes,
             uncore_caches,
             fragmentation: scattered.into(),
+            memory: MemoryStatus::of(view),
             machine: Some(Snapshot::of(&view.topology, &Sizes::default())),
             containers,
             refusals: history.refusals().map(RecordStatus::of).collect(),
@@ -384,7 +396,7 @@ impl BoundDetails {
 }
 
 impl ContainerStatus {
-    fn of(container: &ContainerView, topology: &Topology, history: &History) -> ContainerStatus {
+    fn of(container: &ContainerView, view: &View, history: &History) -> ContainerStatus {
         let subject = subject(container);
         let exclusive = container.exclusive.unwrap_or_default();
         let has_exclusive = container.exclusive.is_some();
@@ -405,7 +417,8 @@ impl ContainerStatus {
             leaving: container.leaving,
             idle: container.idle,
             asks: container.asks,
-            placement: PlacementStatus::of(topology, &exclusive),
+            placement: PlacementStatus::of(&view.topology, &exclusive),
+            memory: view.memory_of(container).map(ContainerMemoryStatus::of),
             kept_by: container.exclusive.map(|_| container.enforced_by.to_string()),
             created: container.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
             since: if has_exclusive { since } else { None },

@@ -6,7 +6,7 @@
 use super::amounts::Amounts;
 use super::room::{Claim, Room, Sharing};
 use crate::hint::Hint;
-use crate::rejection::{Reason, Rejection};
+use crate::rejection::{MEMORY_MANAGER, Reason, Rejection};
 use cpuset::NodeSet;
 
 /// Why no set of nodes can hold a request, in the kubelet's words.
@@ -31,7 +31,7 @@ pub enum NoMemory {
 impl From<NoMemory> for Rejection {
     fn from(error: NoMemory) -> Rejection {
         let message =
-            format!("Allocate failed due to [memorymanager] {error}, which is unexpected");
+            format!("Allocate failed due to {MEMORY_MANAGER} {error}, which is unexpected");
         Rejection { reason: Reason::UnexpectedAdmission, message }
     }
 }

@@ -110,6 +110,16 @@ impl<'c> Room<'c> {
         self.capacity.all()
     }
 
+    /// The largest request for one type that these nodes can hold together beside the claims.
+    pub fn free(&self, kind: MemoryKind, nodes: NodeSet) -> u64 {
+        let mask = self.mask(nodes);
+        let tables = self.tables(&Amounts::from([(kind, 0)]), &[], Sharing::AnySet);
+        // There is one table, for one type.
+        let free = tables.iter().map(|table| table.free[mask]).sum::<i128>();
+        // Claims exceed the nodes if these have become smaller.
+        u64::try_from(free).unwrap_or(0)
+    }
+
     /// Whether the claims can be met all at once.
     pub fn is_legal(&self) -> bool {
         self.capacity.kinds().into_iter().all(|kind| {

@@ -21,10 +21,11 @@ fn known(containers: &[(&str, &str)]) -> Known {
         let pod = &mut pods.last_mut().unwrap().1;
         pod.created_at = Some(serial as i64);
         let exclusive = if *cpus == "-" { None } else { Some(cpus.parse().unwrap()) };
-        pod.containers.push(Container { name: name.to_owned(), exclusive });
+        pod.containers.push(Container { name: name.to_owned(), exclusive, memory: Vec::new() });
     }
     let pods = pods.into_iter().map(|(_, pod)| pod).collect();
-    Known { assigns: true, allocatable: "2-15".parse().unwrap(), pods }
+    let allocatable = "2-15".parse().unwrap();
+    Known { assigns: true, allocatable, allocatable_memory: None, pods }
 }
 
 fn field(number: u64, content: &[&[u8]]) -> Vec<u8> {
@@ -155,6 +156,49 @@ fn if_no_cpu_can_be_exclusive_none_is_allocatable() {
     let mut known = known(&[]);
     known.allocatable = CpuSet::EMPTY;
     assert_eq!(allocatable(&known, Some(&ids(2, "0-7"))), Ok(Vec::new()));
+}
+
+fn block(kind: &str, bytes: u64, nodes: &[usize]) -> Memory {
+    Memory { kind: kind.to_owned(), bytes, nodes: nodes.iter().copied().collect() }
+}
+
+/// Memory `number` of 1 GiB on NUMA nodes 0 and 1, as the kubelet encodes it.
+fn gigabyte(number: u64) -> Vec<u8> {
+    let size: &[u8] = &[0x10, 0x80, 0x80, 0x80, 0x80, 0x04];
+    let nodes = field(3, &[&field(1, &[]), &field(1, &[&[0x08, 0x01]])]);
+    field(number, &[&field(1, &[b"memory"]), size, &nodes])
+}
+
+#[test]
+fn counted_memory_replaces_the_kubelets() {
+    let mut known = known(&[("a/c", "4-5"), ("a/s", "-")]);
+    known.allocatable_memory = Some(vec![block("memory", 1 << 30, &[0, 1])]);
+    known.pods[0].containers[0].memory = vec![block("memory", 1 << 30, &[0, 1])];
+    let theirs = field(4, &[&field(1, &[b"memory"]), &[0x10, 7]]);
+    let bare = |name: &str, cpus: &str, memory: &[u8]| {
+        field(3, &[&field(1, &[name.as_bytes()]), &ids(3, cpus), memory, UNKNOWN])
+    };
+    let kubelet = bare_pod("a", &[bare("c", "", &theirs), bare("s", "", &theirs)]);
+    let expect = bare_pod("a", &[bare("c", "4-5", &gigabyte(4)), bare("s", "", &[])]);
+    assert_eq!(list(&known, &kubelet), Ok(expect));
+    let kubelet = [ids(2, "0-7"), field(3, &[&field(1, &[b"memory"])])].concat();
+    let expect = [ids(2, "2-15"), gigabyte(3)].concat();
+    assert_eq!(allocatable(&known, Some(&kubelet)), Ok(expect.clone()));
+    assert_eq!(allocatable(&known, None), Ok(expect));
+    // While the kubelet assigns, only memory that was counted before is shown.
+    known.assigns = false;
+    let kubelet = bare_pod("a", &[bare("c", "", &theirs), bare("s", "", &theirs)]);
+    let expect = bare_pod("a", &[bare("c", "4-5", &gigabyte(4)), bare("s", "", &theirs)]);
+    assert_eq!(list(&known, &kubelet), Ok(expect));
+}
+
+#[test]
+fn a_pod_that_the_kubelet_does_not_list_has_its_memory() {
+    let mut known = known(&[("a/c", "4-5")]);
+    known.allocatable_memory = Some(Vec::new());
+    known.pods[0].containers[0].memory = vec![block("memory", 1 << 30, &[0, 1])];
+    let container = field(3, &[&field(1, &[b"c"]), &ids(3, "4-5"), &gigabyte(4)]);
+    assert_eq!(list(&known, &[]), Ok(bare_pod("a", &[container])));
 }
 
 #[test]

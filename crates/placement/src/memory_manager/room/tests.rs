@@ -55,6 +55,19 @@ fn the_kubelets_rule_refuses_what_would_fit() {
     assert_eq!(hints(&two, &group, 9, Sharing::AnySet), "");
 }
 
+#[test]
+fn free_memory_of_nodes_is_the_largest_request_that_fits() {
+    let two = machine(&[10, 10]);
+    let claims = [claim(&[0], 3), claim(&[0, 1], 12)];
+    let room = Room::new(&two, &claims);
+    let free = |nodes: &[usize]| room.free(MemoryKind::Memory, nodes.iter().copied().collect());
+    // The group's memory may be on the other node, but there is not more than 5 left in all.
+    assert_eq!([free(&[0]), free(&[1]), free(&[0, 1])], [5, 5, 5]);
+    assert_eq!(room.free(MemoryKind::HugePages(2 << 20), NodeSet::of(0)), 0);
+    let claims = [claim(&[0], 13)];
+    assert_eq!(Room::new(&two, &claims).free(MemoryKind::Memory, NodeSet::of(0)), 0);
+}
+
 /// A group's memory can be on either node, but all of it is on one of them.
 #[test]
 fn claims_of_overlapping_sets_can_be_met_all_at_once() {

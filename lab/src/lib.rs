@@ -9,7 +9,7 @@
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | what a kubelet does |
 //! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` rendered, and run as a pod from its image |
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
-//! | [`node`], [`busy`] | a runtime with pods; busy processes |
+//! | [`node`], [`busy`], [`memory`] | a runtime with pods; busy processes; where memory is |
 //! | [`testbed`], [`invariants`] | what is done on a node, and what must be true of it at any time |
 //! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
 //! | [`scenario`], [`picture`] | what is shown on machines; a node drawn for people |
@@ -43,6 +43,7 @@ pub mod kubelet;
 pub mod latency;
 pub mod launched;
 pub mod manifests;
+pub mod memory;
 pub mod node;
 pub mod overlap;
 pub mod picture;

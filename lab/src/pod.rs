@@ -60,6 +60,8 @@ pub struct Container {
     pub memory_request: i64,
     /// Bytes; 0 means no limit.
     pub memory_limit: i64,
+    /// Bytes by the size of a page in bytes; request and limit are always equal.
+    pub huge_pages: BTreeMap<u64, u64>,
     /// The kubelet's cpuset; empty unless its own CPU manager is active.
     pub kubelet_cpus: String,
     /// User id of the processes.
@@ -70,7 +72,7 @@ pub struct Container {
     pub mounts: Vec<(String, String)>,
 }
 
-const MIB: i64 = 1 << 20;
+pub const MIB: i64 = 1 << 20;
 
 impl Container {
     /// Requests and limits of `milli` milli-CPUs and 64 MiB.
@@ -91,11 +93,25 @@ impl Container {
             cpu_limit: 0,
             memory_request: 0,
             memory_limit: 0,
+            huge_pages: BTreeMap::new(),
             kubelet_cpus: String::new(),
             user: 0,
             command: Vec::new(),
             mounts: Vec::new(),
         }
+    }
+
+    /// Requests and limits of so many bytes of memory.
+    pub fn with_memory(mut self, bytes: i64) -> Self {
+        self.memory_request = bytes;
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Asks for so many bytes of huge pages of 2 MiB.
+    pub fn with_huge_pages(mut self, bytes: u64) -> Self {
+        self.huge_pages.insert(2 << 20, bytes);
+        self
     }
 
     /// With the CPUs of a kubelet with the static policy.
@@ -121,8 +137,18 @@ impl Container {
             cpu_shares: shares(self.cpu_request),
             memory_limit_in_bytes: self.memory_limit,
             oom_score_adj: oom_score_adj(qos, self.memory_request),
+            hugepage_limits: self.hugepage_limits(),
             ..Default::default()
         }
+    }
+
+    /// The kubelet sends every size that the kernel has, with 0 for those not asked for.
+    fn hugepage_limits(&self) -> Vec<wire::HugepageLimit> {
+        let limit = |size: u64| wire::HugepageLimit {
+            page_size: page_size(size),
+            limit: self.huge_pages.get(&size).copied().unwrap_or(0),
+        };
+        kernel::huge_page_sizes().into_iter().map(limit).collect()
     }
 }
 
@@ -136,6 +162,8 @@ pub struct Pod {
     pub containers: Vec<Container>,
     /// Pod-level resources in milli-CPUs.
     pub budget: Option<i64>,
+    /// Pod-level resources in bytes of memory.
+    pub memory_budget: Option<i64>,
     /// Annotations that its author wrote.
     pub annotations: BTreeMap<String, String>,
     /// Whether its containers see the host's processes.
@@ -155,6 +183,7 @@ impl Pod {
             namespace: "default".to_owned(),
             containers: containers.into_iter().collect(),
             budget: None,
+            memory_budget: None,
             annotations: BTreeMap::new(),
             host_pid: false,
             is_static: false,
@@ -165,6 +194,12 @@ impl Pod {
     /// Sets pod-level resources, in milli-CPUs.
     pub fn within(mut self, milli: i64) -> Self {
         self.budget = Some(milli);
+        self
+    }
+
+    /// Sets pod-level resources, in bytes of memory.
+    pub fn within_memory(mut self, bytes: i64) -> Self {
+        self.memory_budget = Some(bytes);
         self
     }
 
@@ -243,14 +278,15 @@ impl Pod {
         }
     }
 
-    /// The sum over all containers, sent with the sandbox and written to the pod's cgroup.
+    /// The sum over all containers, sent with the sandbox and written to the pod's cgroup. As the
+    /// kubelet sends it, without huge pages (`calculateSandboxResources`).
     pub fn resources(&self) -> wire::LinuxContainerResources {
         let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
         wire::LinuxContainerResources {
             cpu_period: CPU_PERIOD,
             cpu_quota: quota(self.budget.unwrap_or_else(|| sum(|c| c.cpu_limit))),
             cpu_shares: shares(self.budget.unwrap_or_else(|| sum(|c| c.cpu_request))),
-            memory_limit_in_bytes: sum(|c| c.memory_limit),
+            memory_limit_in_bytes: self.memory_budget.unwrap_or_else(|| sum(|c| c.memory_limit)),
             ..Default::default()
         }
     }
@@ -345,6 +381,15 @@ pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }
 }
 
+/// The CRI's name of a page size: `64KB`, `2MB`, `1GB`.
+fn page_size(bytes: u64) -> String {
+    let units = [("GB", 30), ("MB", 20), ("KB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >= 1_u64 << *shift) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => format!("{bytes}B"),
+    }
+}
+
 fn oom_score_adj(qos: Qos, memory_request: i64) -> i64 {
     match qos {
         Qos::Guaranteed => -997,
@@ -373,5 +418,20 @@ mod tests {
         let milli = [1000, 2000, 500];
         let pod = Pod::new("p", milli.map(|m| Container::guaranteed(&m.to_string(), m)));
         assert_eq!((pod.resources().cpu_quota, pod.resources().cpu_shares), (350_000, 3584));
+    }
+
+    #[test]
+    fn memory_is_sent_as_by_the_kubelet() {
+        let names = [64 << 10, 2 << 20, 32 << 20, 1 << 30].map(page_size);
+        assert_eq!(names, ["64KB", "2MB", "32MB", "1GB"]);
+        let [a, b] = ["a", "b"].map(|name| Container::guaranteed(name, 1000).with_memory(48 * MIB));
+        let pod = Pod::new("p", [a.with_huge_pages(8 << 20), b]);
+        assert_eq!(pod.qos(), Qos::Guaranteed);
+        assert_eq!(pod.resources().memory_limit_in_bytes, 96 * MIB);
+        assert!(pod.resources().hugepage_limits.is_empty());
+        let limits = pod.containers[0].resources(pod.qos()).hugepage_limits;
+        assert_eq!(limits.len(), kernel::huge_page_sizes().len());
+        let pod = pod.within_memory(64 * MIB);
+        assert_eq!(pod.resources().memory_limit_in_bytes, 64 * MIB);
     }
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::chaos::{self, StormSettings, Summary};
-use crate::command::last_lines;
+use crate::command::{last_lines, poll};
 use crate::daemonset::{Confinement, DaemonPod};
 use crate::image::shipped::Shipped;
 use crate::instance::Instance;
@@ -19,6 +19,7 @@ use crate::invariants::{Invariants, parse};
 use crate::latency::{self, LatencySettings, Measurements};
 use crate::launched::Launched;
 use crate::manifests::Manifests;
+use crate::memory::ProcessMemory;
 use crate::node::Node;
 use crate::overlap;
 use crate::pod::{Container, Pod};
@@ -33,6 +34,9 @@ const SAYS: Duration = Duration::from_secs(90);
 
 /// Time to reconnect after the runtime is back.
 const BACK: Duration = Duration::from_secs(30);
+
+/// For a program to have written its memory, on emulated CPUs.
+const HOLDS: Duration = Duration::from_secs(60);
 
 /// Logged by the pod of `manifests/release` when it has finished.
 const RELEASED: &str = "waiting for SIGTERM";
@@ -454,6 +458,40 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
+    /// The memory of a pod's first container, once at least so many bytes of it are anonymous.
+    pub fn memory(&mut self, pod: &str, bytes: u64) -> Result<ProcessMemory> {
+        self.begin(format!("read on which NUMA nodes the memory of pod {pod} is"));
+        let pid = self.pid(pod)?;
+        let held = || {
+            let memory = ProcessMemory::of(pid)?;
+            Ok(if memory.total() >= bytes { Some(memory) } else { None })
+        };
+        poll(HOLDS, held)?.with_context(|| format!("pod {pod} never had {bytes} bytes of memory"))
+    }
+
+    /// Waits until so many huge pages of 2 MiB of a NUMA node are free.
+    pub fn free_huge_pages(&mut self, node: usize, expected: u64) -> Result<()> {
+        self.begin(format!("wait until {expected} huge pages of NUMA node {node} are free"));
+        let free = || {
+            let free = kernel::free_huge_pages(node)?;
+            Ok(if free == expected { Some(()) } else { None })
+        };
+        poll(HOLDS, free)?.with_context(|| format!("never {expected} free huge pages"))
+    }
+
+    /// Changes the number of a NUMA node's huge pages of 2 MiB.
+    pub fn set_huge_pages(&mut self, node: usize, pages: u64) -> Result<()> {
+        self.begin(format!("set the huge pages of NUMA node {node} to {pages}"));
+        kernel::set_huge_pages(node, pages)
+    }
+
+    /// Of a pod's first container.
+    fn pid(&self, pod: &str) -> Result<u32> {
+        let running = self.node.pods().iter().find(|running| running.pod.name == pod);
+        let container = running.and_then(|running| running.containers.first());
+        Ok(container.with_context(|| format!("pod {pod} has no running container"))?.pid)
+    }
+
     fn directory(&self, group: CgroupRef<'_>) -> Result<PathBuf> {
         let (pod, above) = match group {
             CgroupRef::Named(name) => return cgroup::add(name),
@@ -461,10 +499,7 @@ impl<'a> Testbed<'a> {
             CgroupRef::Pod(pod) => (pod, 1),
             CgroupRef::Class(pod) => (pod, 2),
         };
-        let running = self.node.pods().iter().find(|running| running.pod.name == pod);
-        let container = running.and_then(|running| running.containers.first());
-        let pid = container.with_context(|| format!("pod {pod} has no running container"))?.pid;
-        let container = cgroup::of_process(pid, "")?;
+        let container = cgroup::of_process(self.pid(pod)?, "")?;
         let group = container.ancestors().nth(above);
         Ok(group.context("a container's cgroup has no parent")?.to_path_buf())
     }

@@ -7,6 +7,8 @@
 //! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
 //! * `probe follow`: busy threads that end the program as soon as one runs on a CPU which the file of
 //!   `exposeCpus: file` has named neither just before nor just after.
+//! * `probe hold BYTES`: writes so much anonymous memory and keeps it.
+//! * `probe hold-huge BYTES`: takes so many bytes of huge pages of 2 MiB and keeps them.
 //! * `probe sleep`: waits, as the first process of a container that is observed from outside.
 //!
 //! Times are of CLOCK_MONOTONIC, which all containers of a machine share. If the spinning process last
@@ -18,7 +20,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sched::sched_getcpu;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::time::{ClockId, clock_gettime};
 
 fn main() -> ExitCode {
@@ -33,9 +37,12 @@ fn main() -> ExitCode {
         }
         ["spin", file, go] => spin(file, 1, Some((*go).to_owned())),
         ["follow"] => follow(),
+        ["hold", bytes] => hold(bytes),
+        ["hold-huge", bytes] => hold_huge(bytes),
         ["sleep"] => Ok(()),
         _ => Err(std::io::Error::other(
-            "usage: probe first FILE [PID..] | spin FILE [GO] | follow | sleep",
+            "usage: probe first FILE [PID..] | spin FILE [GO] | follow | hold BYTES | \
+             hold-huge BYTES | sleep",
         )),
     };
     if let Err(error) = result {
@@ -115,6 +122,24 @@ fn names(list: &str, cpu: usize) -> bool {
         let bounds = (first.parse::<usize>(), last.parse::<usize>());
         matches!(bounds, (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
     })
+}
+
+/// The kernel gives memory to a process when it writes to it, not before.
+fn hold(bytes: &str) -> std::io::Result<()> {
+    let bytes: usize = bytes.parse().map_err(std::io::Error::other)?;
+    let memory = vec![1_u8; bytes].leak();
+    std::hint::black_box(memory);
+    Ok(())
+}
+
+/// Through a file without a name, because a mapping would need unsafe code.
+fn hold_huge(bytes: &str) -> std::io::Result<()> {
+    let bytes: i64 = bytes.parse().map_err(std::io::Error::other)?;
+    let file = memfd_create("held", MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
+    fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+    // Closing the file would free its pages.
+    std::mem::forget(file);
+    Ok(())
 }
 
 /// The time counts only if the thread was on the CPU both before and after reading the clock.

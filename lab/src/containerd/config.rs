@@ -56,6 +56,9 @@ path = "{data}/opt"
 }
 
 /// No network plugins: every pod uses the host's network.
+///
+/// By default (`disable_hugetlb_controller = true`) containerd drops the limits of huge pages of new
+/// containers, and no plugin learns of them.
 fn cri(setup: &ContainerdSetup) -> String {
     let ContainerdSetup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
     let (data, runc, image) = (data.display(), runc.display(), image::LAB);
@@ -69,6 +72,7 @@ fn cri(setup: &ContainerdSetup) -> String {
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{image}"
 restrict_oom_score_adj = {restrict_oom_score}
+disable_hugetlb_controller = false
 
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "{snapshotter}"
@@ -92,6 +96,7 @@ sandbox = "{image}"
 
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = {restrict_oom_score}
+disable_hugetlb_controller = false
 
 [plugins."io.containerd.cri.v1.runtime".containerd]
 default_runtime_name = "runc"

@@ -6,7 +6,9 @@ mod expose;
 mod isolated;
 mod life;
 mod machine;
+mod memory;
 mod partitions;
+mod pod_pool;
 mod privileges;
 pub mod shape;
 mod uninstall;
@@ -46,7 +48,7 @@ impl Scenario {
     /// Whether a full run plays it on this machine. What does not depend on the topology runs on the
     /// machines with one uncore cache, which boot fastest.
     pub fn is_in_full_run(&self, shape: &Shape) -> bool {
-        let depends_on_topology = ["machine", "churn"].contains(&self.name);
+        let depends_on_topology = ["machine", "churn", "memory"].contains(&self.name);
         self.applies(shape) && (depends_on_topology || shape.caches == 1)
     }
 
@@ -65,7 +67,7 @@ impl Scenario {
     }
 }
 
-pub const ALL: [Scenario; 17] = [
+pub const ALL: [Scenario; 19] = [
     Scenario {
         name: "machine",
         about: "Linux reports the machine as described",
@@ -144,6 +146,19 @@ pub const ALL: [Scenario; 17] = [
         about: "a program that ends on a CPU which its file does not name survives resizes",
         applies: |shape| shape.room() > 4,
         play: expose::resizes,
+    },
+    Scenario {
+        name: "memory",
+        about: "memory and huge pages: on the nodes that the plugin chose, and pods wait for them",
+        applies: memory::applies,
+        play: memory::memory,
+    },
+    Scenario {
+        name: "pod-pool",
+        about: "podLevelResources: own-pool: containers of a pod share CPUs that no other pod has",
+        // The pod's four CPUs, two pods with one, and the shared pod.
+        applies: |shape| shape.room() > 6,
+        play: pod_pool::pod_pool,
     },
     Scenario {
         name: "partitions",

@@ -25,6 +25,18 @@ fn scenarios_pass_on_a_machine_with_near_and_far_nodes() {
     pass("numa", usual(Version::V1_7), "", "machine,churn,restarts,drift,exposed-file");
 }
 
+/// Eight NUMA nodes, and containers that share the CPUs of their pod.
+#[test]
+fn memory_is_counted_by_node() {
+    pass("two-socket", usual(Version::V2_1), "", "memory,pod-pool");
+}
+
+/// NUMA nodes without CPUs, and containerd 1.7.
+#[test]
+fn memory_of_nodes_without_cpus_is_counted() {
+    pass("memory-only", usual(Version::V1_7), "", "memory");
+}
+
 #[test]
 fn partitions_hold_with_cgroupfs() {
     let names = "partitions,partition-writes,foreign-partitions,privileges";

@@ -5,8 +5,8 @@ use crate::dice::Dice;
 use crate::kernel::with_memory;
 use cpuset::CpuSet;
 use nri::{Capabilities, Runtime};
-use topology::synthetic::{Machine, Numbering};
 use topology::Topology;
+use topology::synthetic::{Machine, Numbering};
 
 /// The name and version of a runtime, and the NRI version that it sends.
 pub type Version = (&'static str, &'static str, &'static str);

@@ -428,20 +428,21 @@ impl Config {
     /// Adds file, line and field to the kubelet's message about memory.
     fn explain_memory(&self, error: &MemoryConfigError) -> ConfigError {
         let is_given = !self.values.memory.reserved.is_empty();
-        let field = match error {
-            MemoryConfigError::UnknownPolicy(_)
-            | MemoryConfigError::BestEffort
-            | MemoryConfigError::NothingReserved
-            | MemoryConfigError::Capacity(CapacityError::TooManyNodes(_)) => memory::POLICY,
-            MemoryConfigError::Limits(_)
-            | MemoryConfigError::UnknownNode(_)
-            | MemoryConfigError::Sum { .. }
-            | MemoryConfigError::Fraction
-            | MemoryConfigError::ExceedsMachine { .. }
-            | MemoryConfigError::Capacity(CapacityError::ReservedTooMuch { .. }) => {
-                if is_given { memory::RESERVED } else { memory::POLICY }
-            }
-        };
+        let field =
+            match error {
+                MemoryConfigError::UnknownPolicy(_)
+                | MemoryConfigError::BestEffort
+                | MemoryConfigError::NothingReserved
+                | MemoryConfigError::Capacity(CapacityError::TooManyNodes(_)) => memory::POLICY,
+                MemoryConfigError::Limits(_)
+                | MemoryConfigError::UnknownNode(_)
+                | MemoryConfigError::Sum { .. }
+                | MemoryConfigError::Fraction
+                | MemoryConfigError::ExceedsMachine { .. }
+                | MemoryConfigError::Capacity(CapacityError::ReservedTooMuch { .. }) => {
+                    if is_given { memory::RESERVED } else { memory::POLICY }
+                }
+            };
         let hint = match error {
             MemoryConfigError::Sum { kind, .. } if kind == memory::MEMORY => {
                 " (the sum of reservedMemory has to be the memory of systemReserved and kubeReserved plus                  memory.available of evictionHard, 100Mi without that field)"

@@ -6,14 +6,17 @@ use cpuset::CpuSet;
 use placement::wishes::Margin;
 use std::fmt;
 
-/// Exclusive CPUs and their container. The state file has all claims.
+/// Exclusive CPUs and their container, or the CPUs that a pod's containers share. The state file has
+/// all claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub pod_uid: PodUid,
     pub namespace: String,
     pub pod: String,
+    /// Empty for the own pool of a pod ([`PodLevelResources`](super::PodLevelResources)).
     pub container: String,
     pub id: ContainerId,
+    /// Empty only for an own pool: its pod's exclusive containers leave none.
     pub cpus: CpuSet,
     /// Which of their neighbours stay idle.
     pub margin: Margin,
@@ -27,6 +30,11 @@ pub struct Claim {
 impl Claim {
     pub(super) fn is_of(&self, uid: &PodUid, container: &str) -> bool {
         &self.pod_uid == uid && self.container == container
+    }
+
+    /// Whether it is the own pool of this pod, and no container's claim.
+    pub(super) fn is_of_own_pool(&self, uid: &PodUid) -> bool {
+        self.is_of(uid, "")
     }
 }
 

@@ -18,7 +18,7 @@
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
 //!   container gets the same ones;
 //! * all other containers run in the shared pool: the online CPUs that are exclusive to no
-//!   container and that the kernel was not booted to isolate;
+//!   container and that the kernel was not booted to isolate; or in the own pool of their pod;
 //! * the answers to create, update and stop carry the changes of other containers.
 //!
 //! ```
@@ -75,6 +75,7 @@ pub mod namespaces;
 mod node;
 pub mod note;
 mod order;
+mod own_pool;
 pub mod pattern;
 mod policy;
 mod queries;
@@ -105,7 +106,7 @@ pub use note::{MoveReason, Note, Subject, What};
 pub use placement::wishes::Margin;
 pub use policy::{Mechanism, Policy, Stance};
 pub use setting::{CpuSetting, Reach, Update};
-pub use settings::{Exposure, Rebalance, RebalanceMode, Settings};
+pub use settings::{Exposure, PodLevelResources, Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerCounts, ContainerView, View};
 
@@ -441,8 +442,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Checks the invariants: no CPU is exclusive twice, none is reserved or offline, and every
-    /// online CPU is shared, exclusive, or reserved.
+    /// Checks the invariants: no CPU is exclusive twice, to containers or to a pod, none is reserved or
+    /// offline, and every online CPU is shared, exclusive, or reserved.
     ///
     /// # Errors
     /// What does not hold.
@@ -464,6 +465,17 @@ impl Ledger {
                 return Err(format!("CPUs of {uid}/{name}, which runs, are shared"));
             }
             held |= taken;
+        }
+        for (uid, pod) in self.books.pods() {
+            let own_pool = pod.own_pool();
+            if !own_pool.is_disjoint(&held) {
+                let twice = wording::cpus(own_pool & held);
+                return Err(format!("{twice} of the own pool of {uid}: exclusive to another one too"));
+            }
+            if !own_pool.is_disjoint(&self.pool.cpus) {
+                return Err(format!("CPUs of the own pool of {uid} are shared by all pods"));
+            }
+            held |= own_pool;
         }
         if !held.is_disjoint(&reserved) {
             return Err(format!("exclusive, but reserved: {}", wording::cpus(held & reserved)));

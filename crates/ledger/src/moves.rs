@@ -142,6 +142,8 @@ pub enum StayReason {
     MemoryNodes,
     /// In pod scope a pod has one NUMA affinity, and other containers have or can get CPUs in it.
     PodScope,
+    /// Its pod has an own pool, out of which its CPUs are.
+    OwnPool,
     /// Its process does not run, or its CPUs are about to change.
     Changing,
     /// It started or moved less than `minStay` ago; with the time that is left.
@@ -157,6 +159,7 @@ impl StayReason {
             StayReason::OwnAffinity => "own_affinity",
             StayReason::MemoryNodes => "memory_nodes",
             StayReason::PodScope => "pod_scope",
+            StayReason::OwnPool => "own_pool",
             StayReason::Changing => "changing",
             StayReason::MinStay(_) => "min_stay",
         }
@@ -173,6 +176,7 @@ impl Display for StayReason {
             StayReason::PodScope => {
                 "in pod scope, its pod has or can have other exclusive containers"
             }
+            StayReason::OwnPool => "its pod's containers share the rest of the pod's own CPUs",
             StayReason::Changing => "it is starting, ending or changing its CPUs",
             StayReason::MinStay(left) => {
                 // Rounded up, so that it never says "0 s left".

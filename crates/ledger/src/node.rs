@@ -30,8 +30,8 @@ pub(super) struct Node {
 /// Where containers that share CPUs may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pool {
-    /// Online CPUs that are exclusive to no container, without the isolated ones, and without the
-    /// reserved ones under strict reservation. CPUs of an ended container are in it while they are
+    /// Online CPUs that are exclusive to no container and in no own pool, without the isolated ones,
+    /// and without the reserved ones under strict reservation. CPUs of an ended container are in it while they are
     /// lent, see [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
     /// Where cgroups, or the runtime's updates, keep these containers: in the pool.
@@ -51,11 +51,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Where the containers of a pod that share CPUs are kept.
+    /// Where the containers of a pod that share CPUs are kept. An own pool can be empty after its
+    /// CPUs went offline: then they are kept where those of other pods are.
     pub(super) fn bound_of(&self, pod: &PodEntry) -> CpuSet {
-        match pod.pool {
-            PoolKind::General => self.bound,
-            PoolKind::Reserved => self.reserved,
+        match (pod.own_pool(), pod.pool) {
+            (own_pool, _) if !own_pool.is_empty() => own_pool,
+            (_, PoolKind::General) => self.bound,
+            (_, PoolKind::Reserved) => self.reserved,
         }
     }
 }
@@ -89,9 +91,11 @@ impl Node {
         self.with_idle(&entry.held(), entry.margin())
     }
 
-    /// All CPUs that are exclusive to a container, including idle and lent ones.
+    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool of
+    /// a pod.
     pub(super) fn exclusive(&self, books: &Books) -> CpuSet {
-        books.holders().map(|entry| self.taken(entry)).collect()
+        let of_containers = books.holders().map(|entry| self.taken(entry));
+        of_containers.chain(books.pods().map(|(_, pod)| pod.own_pool())).collect()
     }
 
     /// CPUs that could become exclusive now; the isolated ones among them may need a wish.
@@ -114,7 +118,7 @@ impl Node {
         usize::from(reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty())
     }
 
-    /// CPUs that no container has. A running container may keep any of these, even one that is not
+    /// CPUs that no container and no own pool has. A running container may keep any of these, even one that is not
     /// [free](Node::free).
     pub(super) fn unclaimed(&self, books: &Books) -> CpuSet {
         self.topology.online() - self.reserved() - self.exclusive(books) - self.remembered(books)
@@ -138,6 +142,9 @@ impl Node {
         }
         for entry in books.holders().filter(|entry| !entry.is_lent()) {
             cpus -= self.taken(entry);
+        }
+        for (_, pod) in books.pods() {
+            cpus -= pod.own_pool();
         }
         let with_isolated = cpus;
         let isolated = self.isolated();

@@ -14,6 +14,7 @@ pub struct Settings {
     /// The engine, its options, and the reserved CPUs.
     pub placement: placement::Settings,
     pub expose_cpus: Exposure,
+    pub pod_level_resources: PodLevelResources,
     /// How many seconds before a planned loss of CPUs a container's files name them.
     pub notice_seconds: u32,
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
@@ -68,6 +69,29 @@ impl Exposure {
             Exposure::None => "false",
             Exposure::Environment => "true",
             Exposure::File => "file",
+        }
+    }
+}
+
+/// What the containers without whole CPUs of a pod share whose CPUs are a whole number (KEP-5526).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PodLevelResources {
+    /// The node's shared pool.
+    #[default]
+    Shared,
+    /// What the pod's exclusive containers leave of the pod's CPUs. It needs the topology manager's
+    /// scope `pod`.
+    OwnPool,
+}
+
+impl PodLevelResources {
+    pub const ALL: [PodLevelResources; 2] = [PodLevelResources::Shared, PodLevelResources::OwnPool];
+
+    /// The value of `podLevelResources` in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            PodLevelResources::Shared => "shared",
+            PodLevelResources::OwnPool => "own-pool",
         }
     }
 }

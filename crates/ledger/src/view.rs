@@ -36,10 +36,11 @@ pub struct View {
     /// The most containers that may move at once.
     pub most_moves: usize,
     pub pods: usize,
-    /// The shared pool: online CPUs that are exclusive to no container, without the isolated ones,
-    /// and without the reserved ones under strict reservation.
+    /// The shared pool: online CPUs that are exclusive to no container or pod, without the isolated
+    /// ones, and without the reserved ones under strict reservation.
     pub pool: CpuSet,
-    /// All CPUs that are exclusive to a container, including idle and lent ones.
+    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool of
+    /// a pod.
     pub exclusive: CpuSet,
     /// CPUs that a container without a wish could get exclusively now.
     pub free: CpuSet,
@@ -76,6 +77,9 @@ pub struct ContainerView {
     pub pool: PoolKind,
     /// The shared CPUs that a container with exclusive CPUs also uses (`cpus: exclusive+shared`).
     pub shared: CpuSet,
+    /// The own pool of its pod, which it shares; empty if it has only exclusive CPUs or shares the
+    /// node's pool.
+    pub own_pool: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
     /// Which of these stay idle.
@@ -171,6 +175,7 @@ fn container_view(
         leaving: entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to),
         pool: pod.pool,
         shared,
+        own_pool: if claim.is_none() { pod.own_pool() } else { CpuSet::EMPTY },
         idle: taken - entry.held(),
         margin: entry.margin(),
         cpus_wish: entry.terms.cpus,

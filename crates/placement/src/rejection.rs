@@ -19,6 +19,9 @@ pub enum Reason {
     SmtAlignment,
     /// Too few CPUs are free, although the scheduler counted on them.
     UnexpectedAdmission,
+    /// The containers with exclusive CPUs of a pod with its own pool leave none of the pod's CPUs to
+    /// its other containers (KEP-5526).
+    EmptyPodSharedPool,
     /// With `uncore: require`, the fewest uncore caches that could hold the CPUs on this machine
     /// have too few free CPUs. With `uncore: exclusive`, too few caches are entirely free.
     UncoreAlignment,
@@ -32,10 +35,11 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 9] = [
         Reason::TopologyAffinity,
         Reason::SmtAlignment,
         Reason::UnexpectedAdmission,
+        Reason::EmptyPodSharedPool,
         Reason::UncoreAlignment,
         Reason::IsolatedCpus,
         Reason::WishNotAllowed,
@@ -49,6 +53,7 @@ impl Reason {
             Reason::TopologyAffinity => "TopologyAffinityError",
             Reason::SmtAlignment => "SMTAlignmentError",
             Reason::UnexpectedAdmission => "UnexpectedAdmissionError",
+            Reason::EmptyPodSharedPool => "EmptyPodSharedPoolError",
             Reason::UncoreAlignment => "UncoreAlignmentError",
             Reason::IsolatedCpus => "IsolatedCPUsError",
             Reason::WishNotAllowed => "WishNotAllowedError",
@@ -75,6 +80,11 @@ impl Rejection {
             "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
         );
         Rejection { reason: Reason::SmtAlignment, message }
+    }
+
+    pub fn empty_pod_shared_pool() -> Rejection {
+        let message = "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers".to_owned();
+        Rejection { reason: Reason::EmptyPodSharedPool, message }
     }
 
     /// Fewer CPUs than requested are free on cores without reserved CPUs.

@@ -92,8 +92,8 @@ impl Books {
         &self.remembered
     }
 
-    /// First the claims of containers, in order of pod uid and container name, then remembered
-    /// ones.
+    /// First the claims of containers and own pools, in order of pod uid and container name, then
+    /// remembered ones.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         self.held_claims().chain(self.remembered.iter().cloned())
     }
@@ -105,10 +105,7 @@ impl Books {
     /// Whether [`Books::held_claims`] are these; compares without a copy.
     pub(super) fn holds(&self, claims: &[Claim]) -> bool {
         let mut claims = claims.iter();
-        let mut held = self.containers().filter(|container| container.entry.claim().is_some());
-        held.all(|ContainerRef { pod, name, entry, .. }| {
-            claims.next().is_some_and(|claim| pod.has_claim(name, entry, claim))
-        }) && claims.as_slice().is_empty()
+        self.pods().all(|(_, pod)| pod.has_next_of(&mut claims)) && claims.as_slice().is_empty()
     }
 
     pub(super) fn remembered_memory(&self) -> &[MemoryClaim] {
@@ -273,8 +270,12 @@ impl Books {
     }
 
     pub(super) fn remove(&mut self, uid: &PodUid, name: &str) {
-        let gone = self.pod_mut(uid).and_then(|pod| pod.containers.remove(name));
-        if let Some(gone) = gone {
+        let Some(pod) = self.pod_mut(uid) else { return };
+        if let Some(gone) = pod.containers.remove(name) {
+            // The CPUs of a pod with an own pool stay the pod's.
+            if let Some(own_pool) = &mut pod.own_pool {
+                *own_pool |= gone.held();
+            }
             self.ids.remove(&gone.id);
         }
     }
@@ -293,6 +294,15 @@ impl Books {
         let Some(found) = self.container(uid, name) else { return };
         if let Some(cpus) = found.entry.claim() {
             let subject = found.subject();
+            self.journal.note(false, subject, What::Released(cpus));
+        }
+    }
+
+    /// Takes a pod's own pool away, and notes its CPUs as free again.
+    pub(super) fn release_own_pool(&mut self, uid: &PodUid) {
+        let Some(pod) = self.pod_mut(uid) else { return };
+        let subject = pod.own_subject();
+        if let Some(cpus) = pod.own_pool.take().filter(|cpus| !cpus.is_empty()) {
             self.journal.note(false, subject, What::Released(cpus));
         }
     }
@@ -323,6 +333,9 @@ impl Books {
             // container that both have is the same one; the entry under the uid is the newer one.
             Entry::Occupied(known) => {
                 let known = known.into_mut();
+                if let Some(own_pool) = renamed.own_pool {
+                    *known.own_pool.get_or_insert_default() |= own_pool;
+                }
                 for (name, entry) in renamed.containers {
                     match known.containers.entry(name) {
                         Entry::Occupied(_) => drop(self.ids.remove(&entry.id)),

@@ -3,13 +3,16 @@
 use super::entry::{ContainerEntry, Phase};
 use crate::claim::{Claim, MemoryClaim};
 use crate::devices::GivenDevices;
-use crate::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, PoolKind, Qos};
+use crate::model::{
+    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PoolKind, Qos,
+};
 use crate::node::Node;
 use crate::note::Subject;
 use crate::policy::Mechanism;
 use crate::terms::Terms;
 use cpuset::{CgroupPath, CpuSet};
 use placement::Hint;
+use placement::wishes::Margin;
 use std::collections::BTreeMap;
 use topology::Topology;
 
@@ -30,6 +33,9 @@ pub(crate) struct PodEntry {
     /// Whether all of its containers share CPUs, even those that request whole ones.
     pub(crate) opted_out: bool,
     pub(crate) pool: PoolKind,
+    /// See [`own_pool`](crate::own_pool): what its exclusive containers leave of the pod's CPUs;
+    /// `None` if the pod has no CPUs of its own.
+    pub(crate) own_pool: Option<CpuSet>,
     /// Whether the pod has pod-level resources (KEP-2837): the kubelet then gives a container
     /// without resources the amount of the pod.
     pub(crate) has_resources: bool,
@@ -59,6 +65,7 @@ impl PodEntry {
             affinity: None,
             opted_out: false,
             pool: PoolKind::General,
+            own_pool: None,
             has_resources: false,
             given: BTreeMap::new(),
         }
@@ -103,8 +110,37 @@ impl PodEntry {
         }
     }
 
+    /// The subject of notes about the pod's own pool.
+    pub(crate) fn own_subject(&self) -> Subject {
+        let (namespace, pod) = (self.pod.namespace.clone(), self.pod.name.clone());
+        let id = ContainerId::made_up(&self.pod.uid, "");
+        Subject { namespace, pod, container: String::new(), id }
+    }
+
+    /// The pod's own pool; empty if it has none.
+    pub(crate) fn own_pool(&self) -> CpuSet {
+        self.own_pool.unwrap_or_default()
+    }
+
+    /// The own pool and all exclusive CPUs of the pod's containers.
+    pub(crate) fn own_cpus(&self) -> CpuSet {
+        self.own_pool() | self.containers.values().map(ContainerEntry::held).collect()
+    }
+
+    /// First the claim of the own pool, then those of containers, in order of name.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
-        self.containers.iter().filter_map(|(name, entry)| {
+        let own_pool = self.own_pool.map(|cpus| Claim {
+            pod_uid: self.pod.uid.clone(),
+            namespace: self.pod.namespace.clone(),
+            pod: self.pod.name.clone(),
+            container: String::new(),
+            id: ContainerId::made_up(&self.pod.uid, ""),
+            cpus,
+            margin: Margin::NONE,
+            mixed: false,
+            cpu: CpuRequest::default(),
+        });
+        let of_containers = self.containers.iter().filter_map(|(name, entry)| {
             Some(Claim {
                 pod_uid: self.pod.uid.clone(),
                 namespace: self.pod.namespace.clone(),
@@ -116,6 +152,21 @@ impl PodEntry {
                 mixed: entry.is_mixed(),
                 cpu: entry.cpu,
             })
+        });
+        own_pool.into_iter().chain(of_containers)
+    }
+
+    /// Whether the next ones of `claims` are those of the pod; compares without a copy.
+    pub(super) fn has_next_of<'a>(&self, claims: &mut impl Iterator<Item = &'a Claim>) -> bool {
+        if let Some(own_pool) = self.own_pool {
+            let is_it = |claim: &Claim| claim.is_of_own_pool(&self.pod.uid) && claim.cpus == own_pool;
+            if !claims.next().is_some_and(is_it) {
+                return false;
+            }
+        }
+        let mut held = self.containers.iter().filter(|(_, entry)| entry.claim().is_some());
+        held.all(|(name, entry)| {
+            claims.next().is_some_and(|claim| self.has_claim(name, entry, claim))
         })
     }
 
@@ -127,7 +178,7 @@ impl PodEntry {
     }
 
     /// Whether this is the claim of this container of the pod; compares without a copy.
-    pub(super) fn has_claim(&self, name: &str, entry: &ContainerEntry, claim: &Claim) -> bool {
+    fn has_claim(&self, name: &str, entry: &ContainerEntry, claim: &Claim) -> bool {
         let Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu } = claim;
         Some(*cpus) == entry.claim()
             && *id == entry.id
@@ -230,11 +281,12 @@ impl PodEntry {
 
     /// How many CPUs the pod keeps free for its containers that no event has named yet, such as
     /// those after init containers. Otherwise another pod could get these CPUs, though the
-    /// scheduler has counted them for this pod.
+    /// scheduler has counted them for this pod. A pod with an own pool has all of them already.
     pub(crate) fn promise(&self) -> usize {
         if self.promises_nothing
             || self.opted_out
             || self.has_resources
+            || self.own_pool.is_some()
             || self.pod.qos != Qos::Guaranteed
         {
             return 0;
@@ -330,9 +382,11 @@ impl PodEntry {
         self.pod.budget.map(MilliCpu::cpus_floor)
     }
 
-    /// Whether it has exclusive CPUs or counted memory.
+    /// Whether it has exclusive CPUs, an own pool or counted memory.
     pub(super) fn has_claims(&self) -> bool {
-        self.has_exclusive() || self.containers.values().any(|entry| entry.memory.is_some())
+        self.has_exclusive()
+            || self.own_pool.is_some()
+            || self.containers.values().any(|entry| entry.memory.is_some())
     }
 
     pub(crate) fn has_exclusive(&self) -> bool {

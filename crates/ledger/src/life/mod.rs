@@ -87,6 +87,7 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
     let names = books.pod(&uid).into_iter().flat_map(|pod| pod.containers());
     let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
     names.iter().for_each(|name| books.note_released(&uid, name));
+    books.release_own_pool(&uid);
     books.remove_pod(&uid);
 }
 
@@ -99,8 +100,10 @@ pub(super) fn revoke(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
     books.remove(&uid, &name);
-    if let Some(pod) = books.pod_mut(&uid) {
-        pod.promises_nothing = true;
-        pod.affinity = None;
+    let Some(pod) = books.pod_mut(&uid) else { return };
+    pod.promises_nothing = true;
+    pod.affinity = None;
+    if pod.containers().next().is_none() {
+        books.release_own_pool(&uid);
     }
 }

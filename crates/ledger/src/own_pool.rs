@@ -409,7 +409,9 @@ pub(super) fn resized(
     let budget = resized_budget(pod, entry, cpu, asks.unwrap_or(0).saturating_sub(spare));
     let size = budget.cpus_floor();
     let own_pool = pod.own_pool() | growth(node, books, pod, size)?;
-    let wants = if is_alone { asks } else { asks.filter(|n| *n < size) };
+    // Only a container without CPUs of its own can have the amount of the pod.
+    let has_own = is_alone || entry.claim().is_some();
+    let wants = if has_own { asks } else { asks.filter(|n| *n < size) };
     let of_others: usize = others().map(|(_, other)| other.held().len()).sum();
     let shares = wants.is_none() || others_share;
     // What the own pool has after the resize.

@@ -11,13 +11,15 @@ use std::fmt;
 pub struct Subject {
     pub namespace: String,
     pub pod: String,
+    /// Empty if the note is about the own pool of the pod.
     pub container: String,
     pub id: ContainerId,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.namespace, self.pod, self.container)
+        write!(f, "{}/{}", self.namespace, self.pod)?;
+        if self.container.is_empty() { Ok(()) } else { write!(f, "/{}", self.container) }
     }
 }
 
@@ -37,6 +39,13 @@ pub enum What {
         /// The engine chose the placement for this request.
         request: Box<Request>,
     },
+    /// The engine chose all CPUs of a pod that has an own pool. The subject names no container.
+    PodAssigned {
+        placement: Placement,
+        request: Box<Request>,
+    },
+    /// The container shares these CPUs with others of its pod only.
+    SharesOwnPool(CpuSet),
     /// A restarted container got the CPUs of its predecessor.
     Kept(CpuSet),
     /// A container that does not run keeps these exclusive CPUs: it may be restarted.
@@ -161,6 +170,12 @@ impl fmt::Display for What {
                     write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", wording::cpus(cpus))
                 }
             },
+            What::PodAssigned { placement: Placement { cpus, .. }, .. } => {
+                write!(f, "{} for the containers of this pod only", wording::cpus(cpus))
+            }
+            What::SharesOwnPool(cpus) => {
+                write!(f, "shares {} with containers of its pod only", wording::cpus(cpus))
+            }
             What::Kept(cpus) => write!(f, "restarted, keeps exclusive {}", wording::cpus(cpus)),
             What::Held(cpus) => {
                 let are = wording::agree(cpus, "stays", "stay");

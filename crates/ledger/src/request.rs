@@ -5,10 +5,14 @@ use super::books::{Books, BudgetFit, ContainerEntry, PodEntry};
 use super::memory::{self, MemoryDemand};
 use super::model::Container;
 use super::node::{Node, numa_nodes};
+use super::own_pool::{self, PodShare};
 use super::terms::Terms;
 use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::{Claim, MemoryRequest, place_memory, place_with_memory};
-use placement::{self, Hint, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope};
+use placement::{
+    self, DeviceNodes, Hint, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope,
+};
+use topology::Topology;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
@@ -17,6 +21,8 @@ pub(super) enum Grant {
     Inherited(CpuSet),
     /// Exclusive CPUs that the engine chose for this request.
     Chosen(Placement, Box<Request>),
+    /// CPUs of its pod, which has an own pool.
+    OfPod(PodShare),
 }
 
 /// A refusal, with the request if it is the engine's.
@@ -38,6 +44,16 @@ impl Grant {
             Grant::Shared => None,
             Grant::Inherited(cpus) => Some(*cpus),
             Grant::Chosen(placement, _) => Some(placement.cpus),
+            Grant::OfPod(share) => share.claim(),
+        }
+    }
+
+    /// What the engine chose from the node's free CPUs, and for which request.
+    pub(super) fn chosen(self) -> Option<(Placement, Box<Request>)> {
+        match self {
+            Grant::Chosen(placement, request) => Some((placement, request)),
+            Grant::OfPod(share) => share.chosen,
+            Grant::Shared | Grant::Inherited(_) => None,
         }
     }
 }
@@ -114,6 +130,7 @@ pub(super) fn granted(
         Some(MemoryDemand::Open(request)) => Some(request),
         Some(MemoryDemand::Known(_)) | None => None,
     };
+    let grant = if own_pool::governs(node, pod) { own_pool::grant } else { grant };
     let (cpus, nodes) = grant(node, books, pod, container, terms, open)?;
     let chosen = match (&demand, nodes) {
         (None, _) => None,
@@ -202,14 +219,24 @@ pub(super) fn grant(
         return shared.map_err(|rejection| (rejection, None));
     };
     let mut request = Box::new(request);
-    let placed = match memory {
-        Some(memory) => place_with_memory(&node.topology, &mut request, memory)
-            .map(|(placement, nodes)| (placement, Some(nodes))),
-        None => placement::place(&node.topology, &request).map(|placement| (placement, None)),
-    };
-    match placed {
+    match place(&node.topology, &mut request, memory) {
         Ok((placement, nodes)) => Ok((Grant::Chosen(placement, request), nodes)),
         Err(rejection) => Err((rejection, Some(request))),
+    }
+}
+
+/// The engine's answer, with the nodes of the memory if it is counted.
+pub(super) fn place(
+    machine: &Topology,
+    request: &mut Request,
+    memory: Option<&MemoryRequest<'_>>,
+) -> Result<(Placement, Option<NodeSet>), Rejection> {
+    match memory {
+        Some(memory) => {
+            let (placement, nodes) = place_with_memory(machine, request, memory)?;
+            Ok((placement, Some(nodes)))
+        }
+        None => Ok((placement::place(machine, request)?, None)),
     }
 }
 
@@ -234,15 +261,27 @@ pub(super) fn exclusive_request(
     n: usize,
     terms: &Terms,
 ) -> Option<Request> {
-    let free = supply.free | own;
     let reuse = match fit {
         BudgetFit::Exceeds => return None,
         BudgetFit::MayReuse(cpus) => Reuse::IfBetter(cpus),
         BudgetFit::MustReuse(cpus) => Reuse::BeforeFree(cpus),
     };
+    Some(new_request(node, supply, pod, reuse, own, n, terms))
+}
+
+fn new_request(
+    node: &Node,
+    supply: &NodeSupply,
+    pod: &PodEntry,
+    reuse: Reuse,
+    own: CpuSet,
+    n: usize,
+    terms: &Terms,
+) -> Request {
+    let free = supply.free | own;
     let settings = terms.wishes.settings(&node.settings.placement);
     let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
-    Some(Request {
+    Request {
         cpus: n,
         free,
         reuse,
@@ -252,7 +291,23 @@ pub(super) fn exclusive_request(
         devices: terms.devices,
         memory: None,
         settings,
-    })
+    }
+}
+
+/// A request for all `n` CPUs of a pod with an own pool, which has `own` of them. The wishes are those
+/// of the pod for all of its containers. It has no isolated CPUs: these are never shared.
+pub(super) fn pod_request(
+    node: &Node,
+    supply: &NodeSupply,
+    pod: &PodEntry,
+    own: CpuSet,
+    n: usize,
+    devices: DeviceNodes,
+) -> Request {
+    let terms = Terms { devices, ..Terms::still_allowed(&node.settings, &pod.pod, "") };
+    let reuse = Reuse::IfBetter(CpuSet::EMPTY);
+    let request = new_request(node, supply, pod, reuse, own, n, &terms);
+    Request { free: request.free - node.isolated(), ..request }
 }
 
 /// The input to the choice of a pod's NUMA affinity (KEP-693), when a container asks for `n` CPUs

@@ -8,6 +8,7 @@ use crate::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use crate::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::node::Node;
 use crate::note::What;
+use crate::own_pool;
 use crate::request::{NodeSupply, budget_fit, exclusive_request, running_request};
 use crate::terms::Terms;
 use cpuset::CpuSet;
@@ -34,6 +35,18 @@ pub(crate) fn resize(
         books.change_container(uid, &container.name, |entry| entry.cpu = cpu);
         return Ok(());
     }
+    if pod.own_pool.is_some() {
+        let resized = own_pool::resized(node, books, pod, &container.name, entry, cpu)?;
+        if let Some(pod) = books.pod_mut(uid) {
+            pod.pod.budget = Some(resized.budget);
+            pod.own_pool = Some(resized.own_pool);
+            if let Some(entry) = pod.container_mut(&container.name) {
+                entry.cpu = cpu;
+            }
+        }
+        give_or_announce(node, books, uid, &container.name, resized.claim);
+        return Ok(());
+    }
     let budget = resized_budget(pod, before, cpu);
     let claim = resized_claim(node, books, pod, entry, container, cpu, budget)?;
     let taken = node.with_idle(&claim.unwrap_or_default(), entry.wishes().margin());
@@ -56,7 +69,7 @@ pub(crate) fn end_notices(node: &Node, books: &mut Books) {
         Some((uid.clone(), name.to_owned(), notice.to))
     });
     for (uid, name, to) in due.collect::<Vec<_>>() {
-        give(books, &uid, &name, if to.is_empty() { None } else { Some(to) });
+        give(node, books, &uid, &name, if to.is_empty() { None } else { Some(to) });
     }
 }
 
@@ -75,7 +88,7 @@ fn give_or_announce(
     let loses = held.is_some_and(|held| to != held && to.is_subset(&held));
     let delay = node.settings.shrink_notice();
     if !loses || delay.is_zero() || container.entry.phase() != Phase::Running {
-        return give(books, uid, name, claim);
+        return give(node, books, uid, name, claim);
     }
     let subject = container.subject();
     let already_noted = container.entry.notice().is_some_and(|notice| notice.to == to);
@@ -110,9 +123,19 @@ pub(crate) fn adopt_resize(node: &Node, books: &mut Books, uid: &PodUid, contain
     if is_no_resize || !node.is_static() || asks == Some(held.len()) {
         return;
     }
-    let budget = pod.pod.budget;
-    match resized_claim(node, books, pod, entry, container, container.cpu, budget) {
-        Ok(claim) => give_or_announce(node, books, uid, &container.name, claim),
+    let resized = if pod.own_pool.is_some() {
+        own_pool::resized(node, books, pod, &container.name, entry, container.cpu)
+            .map(|resized| (resized.claim, Some(resized.own_pool)))
+    } else {
+        let budget = pod.pod.budget;
+        resized_claim(node, books, pod, entry, container, container.cpu, budget)
+            .map(|claim| (claim, None))
+    };
+    if let (Ok((_, Some(own_pool))), Some(pod)) = (&resized, books.pod_mut(uid)) {
+        pod.own_pool = Some(*own_pool);
+    }
+    match resized {
+        Ok((claim, _)) => give_or_announce(node, books, uid, &container.name, claim),
         // If it has too few CPUs, some may be offline: then hotplug completes it.
         Err(_) => {
             let lacks_cpus = asks.is_some_and(|n| held.len() < n);
@@ -121,7 +144,7 @@ pub(crate) fn adopt_resize(node: &Node, books: &mut Books, uid: &PodUid, contain
     }
 }
 
-fn give(books: &mut Books, uid: &PodUid, name: &str, claim: Option<CpuSet>) {
+fn give(node: &Node, books: &mut Books, uid: &PodUid, name: &str, claim: Option<CpuSet>) {
     let held = books.change_container(uid, name, |entry| {
         let margin = entry.wishes().margin();
         let held = entry.claim();
@@ -135,6 +158,9 @@ fn give(books: &mut Books, uid: &PodUid, name: &str, claim: Option<CpuSet>) {
         }
         held
     });
+    if let (Some(held), Some(pod)) = (held, books.pod_mut(uid)) {
+        own_pool::exchange(node, pod, held.unwrap_or_default(), claim.unwrap_or_default());
+    }
     let subject = books.container(uid, name).map(|container| container.subject());
     if let (Some(held), Some(subject)) = (held.filter(|held| *held != claim), subject) {
         books.journal.note(false, subject, What::Resized { from: held, to: claim });
@@ -154,6 +180,7 @@ pub(crate) fn update_pod(node: &Node, books: &mut Books, pod: Pod) {
         entry.pod.limits = limits;
         entry.resized = true;
     }
+    own_pool::follow_budget(node, books, &uid);
 }
 
 /// The pod's budget after a resize of one of its containers. A runtime that reports resized pods

@@ -12,7 +12,7 @@ use super::node::Node;
 use super::policy::Policy;
 use super::settings::Settings;
 use super::wish::{Cpus, Wish};
-use placement::wishes::{Numa, Uncore, Wishes};
+use placement::wishes::{Margin, Numa, Uncore, Wishes};
 use placement::{DeviceNodes, EngineKind, Reason, Rejection};
 use std::collections::BTreeSet;
 
@@ -119,6 +119,13 @@ pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
     let shares =
         |asked| resolve_leniently(asked, &pod.namespace, bounds).cpus == Some(Cpus::Shared);
     pod.annotations.all().all(shares)
+}
+
+/// Whether CPUs stay idle for a container of a pod.
+pub(super) fn keeps_cpus_idle(settings: &Settings, pod: &Pod) -> bool {
+    let bounds = bounds_of(settings, pod);
+    let margin = |asked| resolve_leniently(asked, &pod.namespace, bounds).wishes.margin();
+    pod.annotations.all().any(|asked| margin(asked) != Margin::NONE)
 }
 
 /// The bounds of a pod's wishes. No container of a pod on the reserved CPUs gets exclusive ones.

@@ -16,6 +16,7 @@ mod mems;
 mod mixed;
 mod outcome;
 mod outdated_list;
+mod own_pool;
 mod partitions;
 mod pod_resources;
 mod rebalance;

@@ -19,13 +19,14 @@ use super::memory::{self, Records};
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
+use super::own_pool;
 use super::resize::adopt_resize;
 use super::settings::Exposure;
 use super::terms::Terms;
 use super::wish::Cpus;
 use cpuset::CpuSet;
 use earlier::EarlierFacts;
-use evidence::Evidence;
+pub(super) use evidence::Evidence;
 use placement::wishes::Margin;
 use repair::{lost, repair};
 use sources::{ClaimSource, adopt, asks, keep_margin, must_move, possible_margin};
@@ -65,6 +66,7 @@ pub(super) fn synchronize(
         enter(node, books, uid, container, applied);
     }
     earlier.restore(books);
+    own_pool::find(node, books, &containers, &evidence);
     settle(node, books, &containers, evidence);
     memory::adopt(node, books, &containers, memory, &memory::records(kubelet.memory));
 }
@@ -101,6 +103,7 @@ pub(super) fn unclaimed_part(terms: &Terms, set: Option<CpuSet>) -> Option<CpuSe
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
 /// the CPUs that are set count, and no container moves.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
+    own_pool::adopt(node, books, &evidence);
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
         let entitled = asks(&found, container).is_some();
@@ -217,6 +220,9 @@ pub(super) fn readopt(
 /// Enters the remembered claim of an event's container as that of an ended one. Some runtimes never
 /// list running containers, so claims are remembered until an event names their container.
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
+    if let Some(claim) = books.recall(uid, "") {
+        own_pool::recall(node, books, &claim);
+    }
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);
     }

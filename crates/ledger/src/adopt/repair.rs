@@ -6,6 +6,7 @@ use crate::books::{Books, BudgetFit, ContainerRef};
 use crate::model::{Container, PodUid};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
+use crate::own_pool;
 use crate::request::{NodeSupply, budget_fit, exclusive_request};
 use cpuset::CpuSet;
 use placement::{self, Request};
@@ -32,6 +33,10 @@ pub(super) fn repair(
     lost: Option<CpuSet>,
 ) {
     let Some(found) = books.container(uid, &container.name) else { return };
+    if found.pod.own_pool.is_some() {
+        own_pool::repair(node, books, uid, container);
+        return;
+    }
     let subject = found.subject();
     let Some((n, fit)) = lacking(node, found, container) else {
         if let Some(lost) = lost {

@@ -10,6 +10,7 @@ use crate::books::{Books, ContainerRef};
 use crate::model::PodUid;
 use crate::node::Node;
 use crate::note::{MoveReason, What};
+use crate::own_pool;
 use crate::request::{NodeSupply, running_request};
 use cpuset::CpuSet;
 use placement::{self, Request, Running};
@@ -22,6 +23,7 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     for (uid, pod) in books.pods_mut() {
         // It was chosen among the NUMA nodes of the old machine. A restart forgets it, too.
         pod.affinity = None;
+        pod.own_pool = pod.own_pool.map(|own_pool| own_pool & online);
         for (name, entry) in pod.containers_mut() {
             let had = entry.claim();
             entry.drop_offline(online);
@@ -34,6 +36,10 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
             complete(node, books, &uid, &name, &broken);
         }
         note_change(node, books, &uid, &name, had);
+    }
+    if node.assigns() {
+        let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
+        pods.iter().for_each(|uid| own_pool::complete(node, books, uid, &broken));
     }
 }
 

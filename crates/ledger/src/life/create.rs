@@ -78,6 +78,10 @@ fn enter(
         Grant::Shared => {}
         Grant::Inherited(_) => entry.mark_inherited(),
         Grant::Chosen(..) => books.moves.started(node.settings.rebalance.as_ref()),
+        Grant::OfPod(_) if claim.is_some() => {
+            books.moves.started(node.settings.rebalance.as_ref());
+        }
+        Grant::OfPod(_) => {}
     }
     if claim.is_some() && node.settings.expose_cpus == Exposure::Environment {
         entry.fix_by_environment();
@@ -88,16 +92,20 @@ fn enter(
         }
         let demand = pod.demand();
         let mut margin = Margin::NONE;
-        let what = match grant {
+        let subject = pod.subject(container);
+        let mut notes = Vec::new();
+        match grant {
             // Under policy none every container shares, which needs no note.
-            Grant::Shared if !node.is_static() => None,
+            Grant::Shared if !node.is_static() => {}
             Grant::Shared => {
                 let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
-                asks.and_then(|n| Some(What::LeftShared(pod.why_shared(n)?)))
+                if let Some(why) = asks.and_then(|n| pod.why_shared(n)) {
+                    notes.push((subject, What::LeftShared(why)));
+                }
             }
             Grant::Inherited(cpus) => {
                 margin = before.map(ContainerEntry::margin).unwrap_or_default();
-                Some(What::Kept(cpus))
+                notes.push((subject, What::Kept(cpus)));
             }
             Grant::Chosen(placement, request) => {
                 margin = terms.wishes.margin();
@@ -105,9 +113,10 @@ fn enter(
                 if terms.wishes.shares_affinity() {
                     pod.affinity = demand.map(|total| (total, placement.hint));
                 }
-                Some(What::Assigned { placement, request })
+                notes.push((subject, What::Assigned { placement, request }));
             }
-        };
+            Grant::OfPod(share) => notes = share.enter(pod, subject),
+        }
         pod.promises_nothing = false;
         if let Some(entry) = pod.container_mut(&container.name) {
             entry.keep_idle(margin);
@@ -115,13 +124,13 @@ fn enter(
                 entry.set_predecessor(before);
             }
         }
-        what.map(|what| (pod.subject(container), what))
+        notes
     });
     if let (Some(cpus), Some(pod)) = (container.cpus, books.pod(uid)) {
         let subject = pod.subject(container);
         books.journal.note(true, subject, What::Contested(cpus));
     }
-    if let Some((subject, what)) = notes.flatten() {
+    for (subject, what) in notes.unwrap_or_default() {
         books.journal.note(false, subject, what);
     }
 }

@@ -14,7 +14,7 @@ use super::model::ContainerId;
 use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
 use super::node::{Node, numa_nodes};
 use super::note::What;
-use super::request::{Grant, Granted, NodeSupply, granted, running_request};
+use super::request::{Granted, NodeSupply, granted, running_request};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
 use core::time::Duration;
@@ -35,11 +35,12 @@ pub(super) fn for_arrival(
     let terms = Terms::of_new(node, entry, container).map_err(|_| NoPlan::NoNeed)?;
     let (placed, request): (Option<Placement>, Box<Request>) =
         match granted(node, books, entry, container, &terms) {
-            Ok(Granted { cpus: Grant::Chosen(placement, request), .. }) => {
+            Ok(Granted { cpus, .. }) => {
+                let (placement, request) = cpus.chosen().ok_or(NoPlan::NoNeed)?;
                 (Some(placement), request)
             }
             Err((_, Some(request))) => (None, request),
-            _ => return Err(NoPlan::NoNeed),
+            Err((_, None)) => return Err(NoPlan::NoNeed),
         };
     // It can reuse CPUs of its pod, which are not free for containers that would move.
     if !request.reuse.cpus().is_empty() {

@@ -477,7 +477,9 @@ impl Ledger {
             let own_pool = pod.own_pool();
             if !own_pool.is_disjoint(&held) {
                 let twice = wording::cpus(own_pool & held);
-                return Err(format!("{twice} of the own pool of {uid}: exclusive to another one too"));
+                return Err(format!(
+                    "{twice} of the own pool of {uid}: exclusive to another one too"
+                ));
             }
             if !own_pool.is_disjoint(&self.pool.cpus) {
                 return Err(format!("CPUs of the own pool of {uid} are shared by all pods"));

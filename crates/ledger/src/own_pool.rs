@@ -331,13 +331,15 @@ fn found(
     let reached = |container: &Container| container.runs_on.or(container.cpus);
     let mut sets = Vec::new();
     for (_, container) in containers.iter().filter(|(owner, _)| owner == uid) {
-        let asks = pod.container(&container.name)?.terms.exclusive_cpus(pod.pod.qos, &container.cpu);
+        let asks =
+            pod.container(&container.name)?.terms.exclusive_cpus(pod.pod.qos, &container.cpu);
         sets.push((reached(container)?, asks));
     }
     let of_others = containers.iter().filter(|(owner, _)| owner != uid);
     let of_others: CpuSet = of_others.filter_map(|(_, container)| reached(container)).collect();
     let is_own_pool = |own_pool: &CpuSet| {
-        let (sharing, exclusive): (Vec<_>, Vec<_>) = sets.iter().partition(|(set, _)| set == own_pool);
+        let (sharing, exclusive): (Vec<_>, Vec<_>) =
+            sets.iter().partition(|(set, _)| set == own_pool);
         let all: CpuSet = sets.iter().map(|(set, _)| *set).collect();
         let sum = own_pool.len() + exclusive.iter().map(|(set, _)| set.len()).sum::<usize>();
         // Otherwise they are exclusive to a container.
@@ -353,7 +355,9 @@ fn found(
 /// Gives a running container the slice that it asks for, if the own pool has it: it was created while the
 /// plugin did not run.
 pub(super) fn repair(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
-    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else { return };
+    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
+        return;
+    };
     if entry.claim().is_some() || !node.is_static() {
         return;
     }
@@ -426,8 +430,7 @@ pub(super) fn resized(
         (Some(n), Some(_)) => {
             let terms = Terms { wishes: entry.wishes(), ..entry.terms };
             let request = slice_request(node, &terms, own_pool | held, n);
-            let running =
-                entry.claim().map_or(Running::Shared, |held| Running::Exclusive(held));
+            let running = entry.claim().map_or(Running::Shared, |held| Running::Exclusive(held));
             Some(placement::resize(&node.topology, &request, &running)?)
         }
         (None, _) => None,

@@ -153,7 +153,9 @@ impl Ledger {
     pub fn is_newly_exclusive(&self, id: &ContainerId) -> bool {
         let is_new = |container: ContainerRef<'_>| {
             let ContainerRef { pod, entry, .. } = container;
-            let is_first = || pod.own_pool.is_some() && pod.containers().count() == 1 && !entry.was_restarted();
+            let is_first = || {
+                pod.own_pool.is_some() && pod.containers().count() == 1 && !entry.was_restarted()
+            };
             (entry.claim().is_some() || is_first()) && !entry.is_inheriting()
         };
         self.node.assigns() && self.books.find(id).is_some_and(is_new)

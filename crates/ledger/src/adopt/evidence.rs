@@ -109,7 +109,8 @@ impl Evidence {
     /// The ledger's claims of containers, and those of the kubelet that are certain and name a container; both in
     /// order of pod uid and container name.
     pub(crate) fn parts(&self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
-        let of_containers = self.ours.values().filter(|claim| !claim.is_of_own_pool(&claim.pod_uid));
+        let of_containers =
+            self.ours.values().filter(|claim| !claim.is_of_own_pool(&claim.pod_uid));
         let mut ours: Vec<Claim> = of_containers.cloned().collect();
         ours.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));
         let named = |(of, record): (&Named, &KubeletRecord)| match of {

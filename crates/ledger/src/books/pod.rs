@@ -159,7 +159,8 @@ impl PodEntry {
     /// Whether the next ones of `claims` are those of the pod; compares without a copy.
     pub(super) fn has_next_of<'a>(&self, claims: &mut impl Iterator<Item = &'a Claim>) -> bool {
         if let Some(own_pool) = self.own_pool {
-            let is_it = |claim: &Claim| claim.is_of_own_pool(&self.pod.uid) && claim.cpus == own_pool;
+            let is_it =
+                |claim: &Claim| claim.is_of_own_pool(&self.pod.uid) && claim.cpus == own_pool;
             if !claims.next().is_some_and(is_it) {
                 return false;
             }

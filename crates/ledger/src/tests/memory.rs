@@ -10,8 +10,11 @@ use topology::synthetic::Machine;
 /// What each NUMA node has.
 const NODE: u64 = 10;
 const HUGE: MemoryKind = MemoryKind::HugePages(2 << 20);
-const NO_LOCALITY: &str =
-    "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+/// The kubelet's answer where no set of nodes has the memory: the topology manager has not refused it.
+const NO_ROOM: &str = "UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to find \
+    NUMA nodes to extend the current topology hint, which is unexpected";
+const NOWHERE: &str = "UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to get the \
+    default NUMA affinity, no NUMA nodes with enough memory is available, which is unexpected";
 
 fn bytes(memory: u64) -> Amounts {
     Amounts::from([(MemoryKind::Memory, memory)])
@@ -103,7 +106,7 @@ fn memory_and_cpus_are_on_one_node_under_single_numa_node() {
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "8-9 on 1");
     assert_eq!(run(&mut node, "c", 4000, 2).unwrap(), "4-7 on 0");
     // Node 1 has CPUs, but not 3 bytes.
-    assert_eq!(run(&mut node, "d", 2000, 3).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut node, "d", 2000, 3).unwrap_err(), NO_ROOM);
     check(&node, &["uid-a/c: 8 on 0", "uid-b/c: 8 on 1", "uid-c/c: 2 on 0"]);
 }
 
@@ -113,25 +116,18 @@ fn without_a_topology_policy_memory_is_where_there_is_room_for_it() {
     assert_eq!(run(&mut node, "a", 2000, 8).unwrap(), "2-3 on 0");
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "4-5 on 1");
     let mut node = node_with(counting(TopologyPolicy::None));
-    assert_eq!(run(&mut node, "a", 2000, 15).unwrap(), "2-3 on 0,1");
+    // All nodes need no setting.
+    assert_eq!(run(&mut node, "a", 2000, 15).unwrap(), "2-3");
+    check(&node, &["uid-a/c: 15 on 0,1"]);
 }
 
 #[test]
 fn a_container_without_room_is_refused_in_the_kubelets_words() {
-    let unexpected = |why: &str| {
-        format!(
-            "UnexpectedAdmissionError: Allocate failed due to [memorymanager] {why}, \
-             which is unexpected"
-        )
-    };
-    let nowhere =
-        "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available";
-    let not_around = "failed to find NUMA nodes to extend the current topology hint";
     for (policy, expect) in [
-        (TopologyPolicy::None, unexpected(nowhere)),
-        (TopologyPolicy::BestEffort, unexpected(not_around)),
-        (TopologyPolicy::Restricted, NO_LOCALITY.to_owned()),
-        (TopologyPolicy::SingleNumaNode, NO_LOCALITY.to_owned()),
+        (TopologyPolicy::None, NOWHERE),
+        (TopologyPolicy::BestEffort, NO_ROOM),
+        (TopologyPolicy::Restricted, NO_ROOM),
+        (TopologyPolicy::SingleNumaNode, NO_ROOM),
     ] {
         let mut node = node_with(counting(policy));
         assert_eq!(run(&mut node, "a", 2000, 30).unwrap_err(), expect, "{policy:?}");
@@ -145,7 +141,7 @@ fn a_container_without_exclusive_cpus_has_its_memory_on_nodes() {
     let mut node = single_numa_node();
     assert_eq!(run(&mut node, "a", 500, 8).unwrap(), "0-15 on 0");
     assert_eq!(run(&mut node, "b", 500, 8).unwrap(), "0-15 on 1");
-    assert_eq!(run(&mut node, "c", 500, 8).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut node, "c", 500, 8).unwrap_err(), NOWHERE);
 }
 
 #[test]
@@ -166,7 +162,7 @@ fn a_restarted_container_keeps_its_memory() {
     assert_eq!(run(&mut node, "a", 2000, 8).unwrap(), "2-3 on 0");
     node.remove("a-c");
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "8-9 on 1");
-    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_ROOM);
     let a = limited("a", 2000, 8);
     let again = limited_container(&a, "c", 2000, 8);
     let again = Container { id: ContainerId("again".to_owned()), ..again };
@@ -191,12 +187,12 @@ fn a_restart_of_the_plugin_keeps_claims() {
     let ledger = ledger.with_memory(before.ledger.memory_claims().collect());
     let mut after = Node { ledger, set: BTreeMap::new() };
     // The runtime has not listed anything yet.
-    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), NO_ROOM);
     let pods = vec![a, b.clone()];
     let containers = vec![listed(of_a, "2-3", &[0])];
     after.event(Event::Synchronize { pods, containers }).unwrap();
     check(&after, &claims);
-    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), NO_ROOM);
     after.stop_pod(&b);
     check(&after, &["uid-a/c: 8 on 0"]);
 }
@@ -209,7 +205,7 @@ fn without_a_state_file_memory_is_counted_on_the_nodes_that_are_set() {
     node.event(Event::Synchronize { pods: vec![a], containers: vec![of_a] }).unwrap();
     check(&node, &["uid-a/c: 8 on 1"]);
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "2-3 on 0");
-    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_ROOM);
 }
 
 /// Its pages may be on any node, so nothing can be set for it.
@@ -223,7 +219,7 @@ fn a_container_that_ran_before_counting_is_counted_on_all_nodes() {
     assert!(sent_mems(&mut node).iter().all(Option::is_none));
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "4-5 on 0");
     assert_eq!(run(&mut node, "c", 2000, 4).unwrap(), "8-9 on 1");
-    assert_eq!(run(&mut node, "d", 2000, 1).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut node, "d", 2000, 1).unwrap_err(), NO_ROOM);
 }
 
 #[test]
@@ -234,7 +230,7 @@ fn memory_nodes_of_another_program_are_counted_and_stay() {
     assert_eq!(create(&mut node, &a, theirs).unwrap(), "2-3");
     check(&node, &["uid-a/c: 8 on 1"]);
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "4-5 on 0");
-    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_LOCALITY);
+    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_ROOM);
 }
 
 #[test]
@@ -318,9 +314,7 @@ fn resized_memory_stays_where_it_is_and_gets_further_nodes() {
     check(&node, &["uid-a/c: 9 on 0", "uid-b/c: 7 on 1"]);
     assert_eq!(resize(&mut node, &a, 9, 13).unwrap(), [Some(nodes(&[0, 1]))]);
     check(&node, &["uid-a/c: 13 on 0,1", "uid-b/c: 7 on 1"]);
-    let refused = "UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to find \
-                   NUMA nodes to extend the current topology hint, which is unexpected";
-    assert_eq!(resize(&mut node, &a, 13, 14).unwrap_err(), refused);
+    assert_eq!(resize(&mut node, &a, 13, 14).unwrap_err(), NO_ROOM);
     check(&node, &["uid-a/c: 13 on 0,1", "uid-b/c: 7 on 1"]);
     assert_eq!(resize(&mut node, &a, 13, 3).unwrap(), []);
     check(&node, &["uid-a/c: 3 on 0,1", "uid-b/c: 7 on 1"]);
@@ -386,7 +380,7 @@ fn huge_pages_are_counted_beside_memory() {
         create(&mut node, &pod, container)
     };
     assert_eq!(create_huge("a").unwrap(), "8-9 on 1");
-    assert_eq!(create_huge("b").unwrap_err(), NO_LOCALITY);
+    assert_eq!(create_huge("b").unwrap_err(), NO_ROOM);
     assert_eq!(run(&mut node, "c", 2000, 8).unwrap(), "2-3 on 0");
     let claims: Vec<MemoryClaim> = node.ledger.memory_claims().collect();
     assert_eq!(claims[0].memory.amounts, limits);

@@ -10,8 +10,7 @@ use proptest::prelude::*;
 use topology::synthetic::Machine;
 
 fn own_pools() -> Settings {
-    let mut own_pools =
-        Settings { pod_level_resources: PodLevelResources::OwnPool, ..settings() };
+    let mut own_pools = Settings { pod_level_resources: PodLevelResources::OwnPool, ..settings() };
     own_pools.placement.topology_manager.scope = Scope::Pod;
     own_pools
 }
@@ -32,7 +31,8 @@ fn node_with_pod() -> (Node, Pod) {
 
 fn own_pool(node: &Node, pod: &Pod) -> String {
     let view = node.ledger.view();
-    let of_pod = view.containers.iter().find(|one| one.pod.uid == pod.uid && !one.own_pool.is_empty());
+    let of_pod =
+        view.containers.iter().find(|one| one.pod.uid == pod.uid && !one.own_pool.is_empty());
     of_pod.map_or_else(String::new, |container| container.own_pool.to_string())
 }
 
@@ -89,7 +89,10 @@ fn the_first_container_decides_all_cpus_of_a_pod() {
     let notes: Vec<String> = node.ledger.take_notes().iter().map(Note::to_string).collect();
     assert_eq!(
         notes,
-        ["default/a/own: exclusive CPUs 2-4 are free again", "default/a: exclusive CPU 5 is free again"]
+        [
+            "default/a/own: exclusive CPUs 2-4 are free again",
+            "default/a: exclusive CPU 5 is free again"
+        ]
     );
 }
 
@@ -123,8 +126,11 @@ fn a_pod_whose_cpus_are_not_free_is_refused_and_leaves_nothing_behind() {
     node.create(&a, "half", "h", 500).unwrap_err();
     // The daemon could not send the answer.
     let small = guaranteed("small", 2000);
-    node.event(Admission::Create { pod: small.clone(), container: container(&small, "c", "s", 500) })
-        .unwrap();
+    node.event(Admission::Create {
+        pod: small.clone(),
+        container: container(&small, "c", "s", 500),
+    })
+    .unwrap();
     assert_eq!(claims(&node, &small).len(), 1);
     node.event(Event::Revoked(ContainerId("s".to_owned()))).unwrap();
     assert_eq!(claims(&node, &small), Vec::<String>::new());
@@ -157,10 +163,12 @@ fn slices_of_ended_init_containers_return_to_the_own_pool() {
     for kind in [ContainerKind::Unknown, ContainerKind::Init] {
         let mut node = node();
         let a = guaranteed("a", 4000);
-        for (name, milli, expect) in [("one", 4000, "2-5"), ("two", 3000, "2-4"), ("three", 500, "2-5")]
+        for (name, milli, expect) in
+            [("one", 4000, "2-5"), ("two", 3000, "2-4"), ("three", 500, "2-5")]
         {
             let init = Container { kind, ..container(&a, name, name, milli) };
-            let setting = node.event(Admission::Create { pod: a.clone(), container: init }).unwrap();
+            let setting =
+                node.event(Admission::Create { pod: a.clone(), container: init }).unwrap();
             assert_eq!(setting.unwrap().cpus().to_string(), expect);
             node.start(&a, name, name, milli);
             node.stop(name);
@@ -475,8 +483,7 @@ fn containers_of_a_pod_with_an_own_pool_do_not_move() {
         across_numa_nodes: true,
         min_stay: Duration::ZERO,
     };
-    let mut node =
-        Node::with(Settings { rebalance: Some(rebalance), ..own_pools() }, Vec::new());
+    let mut node = Node::with(Settings { rebalance: Some(rebalance), ..own_pools() }, Vec::new());
     let a = guaranteed("a", 4000);
     node.create(&a, "own", "o", 2000).unwrap();
     let stays = |node: &Node| node.ledger.view().containers.iter().find_map(|one| one.stays);

@@ -142,8 +142,9 @@ pub(super) fn granted(
         (Some(MemoryDemand::Open(request)), None) => {
             let in_pod_scope = scope == Scope::Pod;
             let of_pod = pod.affinity.filter(|_| in_pod_scope).map(|(_, hint)| hint);
-            // The exclusive CPUs are those of its predecessor.
-            let of_cpus = cpus.claim().map(|cpus| {
+            // The exclusive CPUs are those of its predecessor or, with an own pool, of its pod.
+            let of_pods = pod.own_pool.map(|_| pod.own_cpus()).filter(|cpus| !cpus.is_empty());
+            let of_cpus = cpus.claim().or(of_pods).map(|cpus| {
                 let nodes = Some(numa_nodes(&node.topology, &cpus));
                 Hint { nodes, preferred: false }
             });

@@ -13,7 +13,9 @@ use topology::Topology;
 /// The effect of these settings on claims. The state file has no QoS classes and, from older
 /// versions, no requests: each claim counts as a running container that requests the CPUs it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
-    let (pods, containers) = claims.iter().map(as_listed).unzip();
+    let (pods, mut containers): (Vec<Pod>, Vec<Container>) = claims.iter().map(as_listed).unzip();
+    // The claim of a pod's own pool names no container.
+    containers.retain(|container| !container.name.is_empty());
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
     ledger.apply(Event::Synchronize { pods, containers });
     let has: BTreeMap<ContainerId, CpuSet> =

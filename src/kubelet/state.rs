@@ -64,6 +64,10 @@ impl StateFile {
         let mut of_kubelet = Vec::new();
         for Claim { pod_uid, container, cpus, .. } in claims {
             shared -= cpus;
+            // This generation of the file has no place for the own pool of a pod.
+            if container.is_empty() {
+                continue;
+            }
             of_kubelet.push(KubeletClaim { of: Named::Container(pod_uid, container), cpus });
         }
         let policy = Policy::Static.name().to_owned();

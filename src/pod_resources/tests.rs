@@ -44,6 +44,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             exclusive,
             leaving: CpuSet::EMPTY,
             shared: CpuSet::EMPTY,
+            own_pool: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             cpus_wish: None,
             runs_on: exclusive.unwrap_or_default(),

@@ -85,6 +85,8 @@ impl History {
                 }
             }
             What::Assigned { .. }
+            | What::PodAssigned { .. }
+            | What::SharesOwnPool(_)
             | What::Kept(_)
             | What::Held(_)
             | What::Outlasts(_)

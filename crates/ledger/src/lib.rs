@@ -424,7 +424,7 @@ impl Ledger {
 
     /// With [`Stance::Observe`], notes what the ledger would do: a copy of the ledger does it.
     fn rehearse<C: Clone>(&mut self, call: &C, handle: impl FnOnce(&mut Ledger, C)) {
-        use What::{Assigned, LeftShared, Moved, Refused, Resized};
+        use What::{Assigned, LeftShared, Moved, PodAssigned, Refused, Resized, SharesOwnPool};
         if self.node.stance != Stance::Observe {
             return;
         }
@@ -435,7 +435,13 @@ impl Ledger {
         let worth_noting = |note: &Note| {
             matches!(
                 note.what,
-                Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_) | Refused { .. }
+                Assigned { .. }
+                    | PodAssigned { .. }
+                    | SharesOwnPool(_)
+                    | Moved { .. }
+                    | Resized { .. }
+                    | LeftShared(_)
+                    | Refused { .. }
             )
         };
         let notes = trial.books.journal.take().into_iter().filter(worth_noting);

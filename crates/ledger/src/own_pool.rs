@@ -352,8 +352,8 @@ fn found(
     sets.iter().map(|(set, _)| *set).find(is_own_pool)
 }
 
-/// Gives a running container the slice that it asks for, if the own pool has it: it was created while the
-/// plugin did not run.
+/// Gives a running container its part of the pod's CPUs, as far as there are some: it was created while
+/// the plugin did not run.
 pub(super) fn repair(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return;
@@ -363,13 +363,16 @@ pub(super) fn repair(node: &Node, books: &mut Books, uid: &PodUid, container: &C
     }
     let budget = pod.budget_cpus().unwrap_or(0);
     let share = share(node, pod, container, &entry.terms, pod.own_pool(), budget);
-    let Ok(share @ PodShare { slice: Some(_), .. }) = share else { return };
-    let claim = share.claim().unwrap_or_default();
+    let Ok(share) = share else { return };
+    let claim = share.claim();
+    if claim.is_none() && share.own_pool == pod.own_pool() {
+        return;
+    }
     let subject = pod.subject(container);
     let Some(pod) = books.pod_mut(uid) else { return };
     let notes = share.enter(pod, subject);
     if let Some(entry) = pod.container_mut(&container.name) {
-        entry.assign(claim, entry.margin());
+        entry.assign(claim.unwrap_or_default(), entry.margin());
     }
     for (subject, what) in notes {
         books.journal.note(false, subject, what);

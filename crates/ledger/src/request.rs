@@ -123,8 +123,7 @@ pub(super) fn granted(
     container: &Container,
     terms: &Terms,
 ) -> Result<Granted, RefusedRequest> {
-    let settings = terms.wishes.settings(&node.settings.placement);
-    let scope = settings.topology_manager.scope;
+    let scope = terms.wishes.settings(&node.settings.placement).topology_manager.scope;
     let demand = memory::demand(node, books, pod, container, scope);
     let open = match &demand {
         Some(MemoryDemand::Open(request)) => Some(request),
@@ -137,7 +136,10 @@ pub(super) fn granted(
         (Some(MemoryDemand::Known(claim)), _) => Some((claim.clone(), None)),
         (Some(MemoryDemand::Open(request)), Some(nodes)) => Some((request.claim(nodes), None)),
         (Some(MemoryDemand::Open(request)), None) => {
-            let (nodes, affinity) = shared_memory(node, books, pod, terms, cpus.claim(), request)?;
+            // Those of its predecessor or, with an own pool, of its pod.
+            let of_pod = pod.own_pool.map(|_| pod.own_cpus()).filter(|cpus| !cpus.is_empty());
+            let held = cpus.claim().or(of_pod);
+            let (nodes, affinity) = shared_memory(node, books, pod, terms, held, request)?;
             Some((request.claim(nodes), affinity))
         }
     };
@@ -152,14 +154,14 @@ fn shared_memory(
     books: &Books,
     pod: &PodEntry,
     terms: &Terms,
-    inherited: Option<CpuSet>,
+    held: Option<CpuSet>,
     memory: &MemoryRequest<'_>,
 ) -> Result<(NodeSet, Option<(usize, Hint)>), RefusedRequest> {
     let machine = &node.topology;
     let settings = terms.wishes.settings(&node.settings.placement);
     let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
     let of_pod = pod.affinity.filter(|_| in_pod_scope).map(|(_, hint)| hint);
-    let of_cpus = inherited.map(|cpus| {
+    let of_cpus = held.map(|cpus| {
         let nodes = Some(numa_nodes(machine, &cpus));
         Hint { nodes, preferred: false }
     });

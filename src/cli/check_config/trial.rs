@@ -15,7 +15,9 @@ use topology::Topology;
 /// versions, no requests: each claim counts as a running container that requests the CPUs it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: SavedClaims) -> Outlook {
     let SavedClaims { cpus: claims, memory } = claims;
-    let (pods, containers) = claims.iter().map(as_listed).unzip();
+    let (pods, mut containers): (Vec<Pod>, Vec<Container>) = claims.iter().map(as_listed).unzip();
+    // The claim of a pod's own pool names no container.
+    containers.retain(|container| !container.name.is_empty());
     let ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
     let mut ledger = ledger.with_memory(memory);
     ledger.apply(Event::Synchronize { pods, containers });

@@ -487,7 +487,8 @@ fn describe(happened: &Happened) -> (&'static str, String) {
     match happened {
         Happened::Decided { what, done } => {
             let kind = match what {
-                What::Assigned { .. } => "assigned",
+                What::Assigned { .. } | What::PodAssigned { .. } => "assigned",
+                What::SharesOwnPool(_) => "own_pool",
                 What::Kept(_) => "kept",
                 What::Held(_) => "held",
                 What::Outlasts(_) => "outlasts",

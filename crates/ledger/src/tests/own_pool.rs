@@ -7,6 +7,7 @@ use super::wishes::{allowing, wishing};
 use super::*;
 use placement::{Scope, TopologyPolicy};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use topology::synthetic::Machine;
 
 fn own_pools() -> Settings {
@@ -273,6 +274,20 @@ fn a_container_that_was_created_without_the_plugin_gets_its_slice() {
     next.check("h", "5-7");
 }
 
+#[test]
+fn a_container_that_was_created_without_the_plugin_shares_the_cpus_of_the_first_one() {
+    let mut first = node();
+    let a = guaranteed("a", 4000);
+    first.create(&a, "main", "m", 4000).unwrap();
+    let mut next = Node::with(own_pools(), first.ledger.claims().collect());
+    next.set.clone_from(&first.set);
+    next.event(next.running(&[(&a, "main", "m", 4000), (&a, "late", "l", 500)])).unwrap();
+    next.send_due();
+    next.check("m", "2-5");
+    next.check("l", "2-5");
+    assert_eq!(claims(&next, &a), [":2-5"]);
+}
+
 /// In the kubelet the pod's CPUs go away with its last container, or stay after its end.
 #[test]
 fn the_cpus_of_a_pod_are_free_exactly_when_it_ends() {
@@ -514,6 +529,7 @@ proptest! {
         let a = guaranteed("a", 4000);
         let mut node = node();
         let mut running: BTreeMap<usize, String> = BTreeMap::new();
+        let mut created_before = BTreeSet::new();
         for (serial, step) in steps.iter().enumerate() {
             let name = |at: &usize| format!("c{at}");
             match step {
@@ -522,9 +538,12 @@ proptest! {
                         node.stop(&id);
                     }
                     let id = serial.to_string();
-                    if node.create(&a, &name(at), &id, REQUESTS[*at]).is_ok() {
+                    let created = node.create(&a, &name(at), &id, REQUESTS[*at]);
+                    if created.is_ok() {
                         running.insert(*at, id);
+                        created_before.insert(*at);
                     }
+                    prop_assert!(created.is_ok() || !created_before.contains(at), "{created:?}");
                 }
                 Step::Stop(at) => {
                     if let Some(id) = running.remove(at) {
@@ -532,6 +551,8 @@ proptest! {
                     }
                 }
                 Step::Restart => {
+                    // The list has no container that has ended.
+                    created_before = running.keys().copied().collect();
                     let claims = node.ledger.claims().collect();
                     let set = std::mem::take(&mut node.set);
                     node = Node { set, ..Node::with(own_pools(), claims) };
@@ -553,6 +574,138 @@ proptest! {
             for one in &node.ledger.view().containers {
                 let set = node.set.get(&one.id.0).filter(|_| one.phase != Phase::Ended);
                 prop_assert!(set.is_none_or(|set| *set == one.runs_on), "{} {set:?}", one.id.0);
+            }
+        }
+    }
+}
+
+/// Anything that changes a pod's CPUs or the node's.
+#[derive(Debug, Clone)]
+enum Change {
+    Create { pod: usize, name: usize, milli: u64 },
+    Resize { pod: usize, name: usize, milli: u64 },
+    Stop { pod: usize, name: usize },
+    Remove { pod: usize, name: usize },
+    Budget { pod: usize, cpus: u64 },
+    EndPod { pod: usize },
+    Offline(usize),
+    Online,
+    QuietPeriod,
+    Settings(PodLevelResources),
+    Restart { keeps_state: bool },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let milli = || prop::sample::select(vec![0u64, 500, 1000, 2000, 3000, 4000, 6000]);
+    prop_oneof![
+        8 => (0..2usize, 0..4usize, milli())
+            .prop_map(|(pod, name, milli)| Change::Create { pod, name, milli }),
+        3 => (0..2usize, 0..4usize, milli())
+            .prop_map(|(pod, name, milli)| Change::Resize { pod, name, milli }),
+        3 => (0..2usize, 0..4usize).prop_map(|(pod, name)| Change::Stop { pod, name }),
+        1 => (0..2usize, 0..4usize).prop_map(|(pod, name)| Change::Remove { pod, name }),
+        2 => (0..2usize, 1..8u64).prop_map(|(pod, cpus)| Change::Budget { pod, cpus }),
+        1 => (0..2usize).prop_map(|pod| Change::EndPod { pod }),
+        1 => (2..16usize).prop_map(Change::Offline),
+        1 => Just(Change::Online),
+        1 => Just(Change::QuietPeriod),
+        1 => prop::sample::select(PodLevelResources::ALL.to_vec()).prop_map(Change::Settings),
+        1 => any::<bool>().prop_map(|keeps_state| Change::Restart { keeps_state }),
+    ]
+}
+
+proptest! {
+    /// Debug builds check the invariants after each event.
+    #[test]
+    fn updates_converge_and_no_container_runs_on_another_ones_slice(
+        changes in prop::collection::vec(change(), 1..30),
+        by_groups in any::<bool>(),
+    ) {
+        let mechanism = if by_groups { Mechanism::Groups } else { Mechanism::Runtime };
+        let pods = [guaranteed("p0", 4000), guaranteed("p1", 6000)];
+        let mut node = Node::by(mechanism, own_pools());
+        let mut settings = own_pools();
+        let mut running: BTreeMap<(usize, usize), (String, u64)> = BTreeMap::new();
+        let label = |name: usize| format!("c{name}");
+        for (serial, change) in changes.iter().enumerate() {
+            match *change {
+                Change::Create { pod, name, milli } => {
+                    if let Some((id, _)) = running.remove(&(pod, name)) {
+                        node.stop(&id);
+                    }
+                    let id = format!("id{serial}");
+                    if node.create(&pods[pod], &label(name), &id, milli).is_ok() {
+                        running.insert((pod, name), (id, milli));
+                    }
+                }
+                Change::Resize { pod, name, milli } => {
+                    if let Some((id, from)) = running.get_mut(&(pod, name))
+                        && resize(&mut node, &pods[pod], &label(name), id, *from, milli).is_ok()
+                    {
+                        *from = milli;
+                    }
+                }
+                Change::Stop { pod, name } => {
+                    if let Some((id, _)) = running.remove(&(pod, name)) {
+                        node.stop(&id);
+                    }
+                }
+                Change::Remove { pod, name } => {
+                    if let Some((id, _)) = running.remove(&(pod, name)) {
+                        node.stop(&id);
+                        node.remove(&id);
+                    }
+                }
+                Change::Budget { pod, cpus } => {
+                    node.event(Event::UpdatePod(guaranteed(&format!("p{pod}"), cpus * 1000))).unwrap();
+                }
+                Change::EndPod { pod } => {
+                    running.retain(|(of, _), _| *of != pod);
+                    node.stop_pod(&pods[pod]);
+                }
+                Change::Offline(cpu) => {
+                    node.event(Event::Machine(machine_without(&cpu.to_string()))).unwrap();
+                }
+                Change::Online => drop(node.event(Event::Machine(machine(2, 8))).unwrap()),
+                Change::QuietPeriod => drop(node.event(Event::QuietPeriod).unwrap()),
+                Change::Settings(pod_level_resources) => {
+                    settings.pod_level_resources = pod_level_resources;
+                    node.event(Event::Settings(settings.clone())).unwrap();
+                }
+                Change::Restart { keeps_state } => {
+                    let claims =
+                        if keeps_state { node.ledger.claims().collect() } else { Vec::new() };
+                    let set = std::mem::take(&mut node.set);
+                    node = Node { set, ..Node::with(settings.clone(), claims) };
+                    node.event(Event::Mechanism(mechanism)).unwrap();
+                    let containers = running.iter().map(|((pod, name), (id, milli))| Container {
+                        cpus: node.set.get(id).copied(),
+                        ..container(&pods[*pod], &label(*name), id, *milli)
+                    });
+                    let containers = containers.collect();
+                    node.event(Event::Synchronize { pods: pods.to_vec(), containers }).unwrap();
+                }
+            }
+            for _ in 0..8 {
+                node.send_due();
+            }
+            prop_assert!(!node.ledger.owes(), "updates stay due");
+            let targets: Vec<Target> = node.ledger.targets().collect();
+            for own_pool in node.ledger.claims().filter(|claim| claim.container.is_empty()) {
+                let others = targets.iter().filter(|target| target.subject.pod != own_pool.pod);
+                for other in others {
+                    prop_assert!(own_pool.cpus.is_disjoint(&other.runs_on), "{}", other.subject);
+                }
+            }
+            for target in &targets {
+                let exclusive = target.setting.exclusive_cpus();
+                let others = targets.iter().filter(|other| other.subject != target.subject);
+                for other in others {
+                    prop_assert!(
+                        exclusive.is_disjoint(&other.runs_on),
+                        "{} on {}: {}", other.subject, target.subject, other.runs_on
+                    );
+                }
             }
         }
     }

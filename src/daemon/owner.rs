@@ -982,9 +982,7 @@ impl Owner {
 /// The name of a new container, unless its memory is counted already or none is.
 fn uncounted_memory(ledger: &Ledger, admission: &Admission) -> Option<(PodUid, String)> {
     let Admission::Create { pod, container } = admission else { return None };
-    if ledger.settings().memory.is_none() {
-        return None;
-    }
+    ledger.settings().memory.as_ref()?;
     let name = (pod.uid.clone(), container.name.clone());
     if has_memory(ledger, &name) { None } else { Some(name) }
 }

@@ -433,7 +433,7 @@ pub(super) fn resized(
         (Some(n), Some(_)) => {
             let terms = Terms { wishes: entry.wishes(), ..entry.terms };
             let request = slice_request(node, &terms, own_pool | held, n);
-            let running = entry.claim().map_or(Running::Shared, |held| Running::Exclusive(held));
+            let running = entry.claim().map_or(Running::Shared, Running::Exclusive);
             Some(placement::resize(&node.topology, &request, &running)?)
         }
         (None, _) => None,

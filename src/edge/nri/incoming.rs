@@ -481,6 +481,7 @@ mod tests {
                 name: "pod".into(),
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
+                limits: Amounts::new(),
                 pool: Default::default(),
                 annotations: Default::default(),
                 cgroup: cpuset::CgroupPath::new("kubepods/poduid"),

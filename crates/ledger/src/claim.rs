@@ -6,8 +6,8 @@ use cpuset::CpuSet;
 use placement::wishes::Margin;
 use std::fmt;
 
-/// Exclusive CPUs and their container, or the CPUs that a pod's containers share. The state file has
-/// all claims.
+/// Exclusive CPUs and their container, or the CPUs that a pod's containers share. The state file
+/// has all claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub pod_uid: PodUid,

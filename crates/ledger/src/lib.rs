@@ -455,8 +455,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Checks the invariants: no CPU is exclusive twice, to containers or to a pod, none is reserved or
-    /// offline, and every online CPU is shared, exclusive, or reserved.
+    /// Checks the invariants: no CPU is exclusive twice, to containers or to a pod, none is
+    /// reserved or offline, and every online CPU is shared, exclusive, or reserved.
     ///
     /// # Errors
     /// What does not hold.

@@ -30,9 +30,9 @@ pub(super) struct Node {
 /// Where containers that share CPUs may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pool {
-    /// Online CPUs that are exclusive to no container and in no own pool, without the isolated ones,
-    /// and without the reserved ones under strict reservation. CPUs of an ended container are in it while they are
-    /// lent, see [`ContainerEntry::is_lent`].
+    /// Online CPUs that are exclusive to no container and in no own pool, without the isolated
+    /// ones, and without the reserved ones under strict reservation. CPUs of an ended container are
+    /// in it while they are lent, see [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
     /// Where cgroups, or the runtime's updates, keep these containers: in the pool.
     ///
@@ -91,8 +91,8 @@ impl Node {
         self.with_idle(&entry.held(), entry.margin())
     }
 
-    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool of
-    /// a pod.
+    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool
+    /// of a pod.
     pub(super) fn exclusive(&self, books: &Books) -> CpuSet {
         let of_containers = books.holders().map(|entry| self.taken(entry));
         of_containers.chain(books.pods().map(|(_, pod)| pod.own_pool())).collect()
@@ -118,8 +118,8 @@ impl Node {
         usize::from(reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty())
     }
 
-    /// CPUs that no container and no own pool has. A running container may keep any of these, even one that is not
-    /// [free](Node::free).
+    /// CPUs that no container and no own pool has. A running container may keep any of these, even
+    /// one that is not [free](Node::free).
     pub(super) fn unclaimed(&self, books: &Books) -> CpuSet {
         self.topology.online() - self.reserved() - self.exclusive(books) - self.remembered(books)
     }

@@ -1,19 +1,21 @@
-//! The own pool of a pod (KEP-5526): the only place that decides about the CPUs of pods that have one.
+//! The own pool of a pod (KEP-5526): the only place that decides about the CPUs of pods that have
+//! one.
 //!
-//! With [`PodLevelResources::OwnPool`] and the topology manager's scope `pod`, the CPUs of a Guaranteed
-//! pod are chosen as a whole with its first container, under one NUMA affinity. Containers that ask for
-//! whole CPUs get exclusive slices of them. All others share the rest, on which no other pod runs: the
-//! own pool. Slices and own pool together are the pod's CPUs until it ends.
+//! With [`PodLevelResources::OwnPool`] and the topology manager's scope `pod`, the CPUs of a
+//! Guaranteed pod are chosen as a whole with its first container, under one NUMA affinity.
+//! Containers that ask for whole CPUs get exclusive slices of them. All others share the rest, on
+//! which no other pod runs: the own pool. Slices and own pool together are the pod's CPUs until it
+//! ends.
 //!
 //! NRI does not show whether a pod has `spec.resources`. A pod whose containers' requests add up to
-//! whole CPUs looks the same and is treated the same: its containers without whole CPUs share the rest
-//! of the pod's CPUs, and not the node's shared pool.
+//! whole CPUs looks the same and is treated the same: its containers without whole CPUs share the
+//! rest of the pod's CPUs, and not the node's shared pool.
 //!
-//! A container without resources arrives with the amount of the whole pod, as under KEP-2837. Alone it
-//! gets all CPUs exclusively. When another container arrives, it shares them.
+//! A container without resources arrives with the amount of the whole pod, as under KEP-2837. Alone
+//! it gets all CPUs exclusively. When another container arrives, it shares them.
 //!
-//! Unlike in the kubelet, a pod's CPUs are never chosen a second time after a restart, they are free
-//! exactly when the pod ends, and no container of the pod shares a slice.
+//! Unlike in the kubelet, a pod's CPUs are never chosen a second time after a restart, they are
+//! free exactly when the pod ends, and no container of the pod shares a slice.
 
 use super::adopt::Evidence;
 use super::books::{Books, ContainerEntry, ContainerRef, PodEntry};
@@ -71,12 +73,12 @@ fn may_have(node: &Node, pod: &PodEntry) -> bool {
         && !pod.opted_out
 }
 
-/// The CPUs of a new container of a pod that [has CPUs of its own](governs), and the nodes of the pod's
-/// memory where they are chosen together.
+/// The CPUs of a new container of a pod that [has CPUs of its own](governs), and the nodes of the
+/// pod's memory where they are chosen together.
 ///
 /// # Errors
-/// If the pod's CPUs cannot be chosen, or are not enough for the container. A restarted container is
-/// never refused: it shares what there is.
+/// If the pod's CPUs cannot be chosen, or are not enough for the container. A restarted container
+/// is never refused: it shares what there is.
 pub(super) fn grant(
     node: &Node,
     books: &Books,
@@ -103,8 +105,8 @@ pub(super) fn grant(
     Ok((Grant::OfPod(share), None))
 }
 
-/// Has the engine choose all CPUs of a pod. A container that asks for more than the pod's budget was
-/// resized before its creation.
+/// Has the engine choose all CPUs of a pod. A container that asks for more than the pod's budget
+/// was resized before its creation.
 fn choose(
     node: &Node,
     books: &Books,
@@ -123,8 +125,8 @@ fn choose(
     }
 }
 
-/// The part of a new container, out of the `free` CPUs of its pod and those of containers that return
-/// theirs. The pod has `budget` CPUs.
+/// The part of a new container, out of the `free` CPUs of its pod and those of containers that
+/// return theirs. The pod has `budget` CPUs.
 fn share(
     node: &Node,
     pod: &PodEntry,
@@ -139,7 +141,7 @@ fn share(
     // A container with the amount of the pod shares, unless it is the only one.
     let is_alone = !others().any(|(_, entry)| stays(entry));
     let wants = if is_alone { asks } else { asks.filter(|n| *n < budget) };
-    if wants.is_none() {
+    if wants.is_none() && !is_restart {
         let refused = match asks {
             Some(_) => terms.fall_back_to_shared().err(),
             None => terms.missing_whole_cpus(pod.pod.qos, &container.cpu),
@@ -152,11 +154,8 @@ fn share(
     let mut returning = Vec::new();
     // The restart of a container that shares changes nothing.
     if !is_restart || wants.is_some() || own_pool.is_empty() {
-        let returns = |entry: &ContainerEntry| {
-            entry.claim().is_some()
-                && (!stays(entry) || entry.asks(pod.pod.qos).is_some_and(|n| n >= budget))
-        };
-        for (other, entry) in others().filter(|(_, entry)| returns(entry)) {
+        let returning_now = others().filter(|(_, entry)| returns(pod, entry, budget));
+        for (other, entry) in returning_now {
             own_pool |= entry.held();
             returning.push(other.clone());
         }
@@ -184,8 +183,16 @@ fn share(
     Ok(PodShare { chosen: None, slice, own_pool, returning })
 }
 
-/// Whether a container runs, or may be restarted. One that ended and was never restarted is taken for an
-/// init container when another one is created: events do not say which ones are.
+/// Whether a container's exclusive CPUs return to the own pool when another container is created:
+/// it has ended, or it has all CPUs of the pod and does not insist on having them exclusively.
+fn returns(pod: &PodEntry, entry: &ContainerEntry, budget: usize) -> bool {
+    let has_all = || entry.asks(pod.pod.qos).is_some_and(|n| n >= budget);
+    entry.claim().is_some()
+        && (!stays(entry) || (has_all() && entry.terms.fall_back_to_shared().is_ok()))
+}
+
+/// Whether a container runs, or may be restarted. One that ended and was never restarted is taken
+/// for an init container when another one is created: events do not say which ones are.
 fn stays(entry: &ContainerEntry) -> bool {
     let may_be_init = match entry.kind {
         ContainerKind::Init => true,
@@ -195,8 +202,8 @@ fn stays(entry: &ContainerEntry) -> bool {
     entry.is_alive() || !may_be_init
 }
 
-/// Has the engine choose a slice. As under the kubelet, rules about NUMA affinity and whole cores are
-/// for the pod's CPUs, and have been met with these.
+/// Has the engine choose a slice. As under the kubelet, rules about NUMA affinity and whole cores
+/// are for the pod's CPUs, and have been met with these.
 fn cut(
     node: &Node,
     terms: &Terms,
@@ -267,9 +274,9 @@ impl PodShare {
     }
 }
 
-/// Takes over the own pools of the pods that are alive, before containers get theirs back: CPUs of an
-/// own pool can be set for one container only, as if they were exclusive to it. Where the settings allow
-/// no own pool any more, its CPUs are free.
+/// Takes over the own pools of the pods that are alive, before containers get theirs back: CPUs of
+/// an own pool can be set for one container only, as if they were exclusive to it. Where the
+/// settings allow no own pool any more, its CPUs are free.
 pub(super) fn adopt(node: &Node, books: &mut Books, evidence: &Evidence) {
     let uids: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
     for uid in uids {
@@ -298,8 +305,8 @@ fn keep(node: &Node, books: &mut Books, uid: &PodUid, cpus: CpuSet) {
     }
 }
 
-/// Finds the own pools that no claim records, because the state file is lost, from the CPUs that are set
-/// for the listed containers.
+/// Finds the own pools that no claim records, because the state file is lost, from the CPUs that
+/// are set for the listed containers.
 pub(super) fn find(
     node: &Node,
     books: &mut Books,
@@ -315,8 +322,8 @@ pub(super) fn find(
     }
 }
 
-/// The CPUs that a pod's containers share, if the CPUs that are set for them show an own pool: with the
-/// exclusive CPUs they are as many as the pod's budget, and no other pod has any.
+/// The CPUs that a pod's containers share, if the CPUs that are set for them show an own pool: with
+/// the exclusive CPUs they are as many as the pod's budget, and no other pod has any.
 fn found(
     node: &Node,
     books: &Books,
@@ -352,8 +359,8 @@ fn found(
     sets.iter().map(|(set, _)| *set).find(is_own_pool)
 }
 
-/// Gives a running container its part of the pod's CPUs, as far as there are some: it was created while
-/// the plugin did not run.
+/// Gives a running container its part of the pod's CPUs, as far as there are some: it was created
+/// while the plugin did not run.
 pub(super) fn repair(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return;
@@ -382,15 +389,26 @@ pub(super) fn repair(node: &Node, books: &mut Books, uid: &PodUid, container: &C
 /// What a resize changes in a pod.
 #[derive(Debug)]
 pub(super) struct Resized {
-    pub(super) budget: MilliCpu,
+    budget: MilliCpu,
     /// With the CPUs that the pod gets. Those that it loses leave it with [`exchange`].
-    pub(super) own_pool: CpuSet,
+    own_pool: CpuSet,
     /// The exclusive CPUs of the container; `None` if it shares the own pool then.
-    pub(super) claim: Option<CpuSet>,
+    claim: Option<CpuSet>,
 }
 
-/// A resize of a container of a pod with an own pool. A slice grows out of the own pool and shrinks back
-/// into it. If the pod's budget grows, the own pool grows from free CPUs first.
+impl Resized {
+    /// Changes the pod. Returns the claim that the container gets.
+    pub(super) fn record(self, books: &mut Books, uid: &PodUid) -> Option<CpuSet> {
+        if let Some(pod) = books.pod_mut(uid) {
+            pod.pod.budget = Some(self.budget);
+            pod.own_pool = Some(self.own_pool);
+        }
+        self.claim
+    }
+}
+
+/// A resize of a container of a pod with an own pool. A slice grows out of the own pool and shrinks
+/// back into it. If the pod's budget grows, the own pool grows from free CPUs first.
 ///
 /// # Errors
 /// If there are no CPUs for it, or the own pool would be empty and is shared.
@@ -441,9 +459,9 @@ pub(super) fn resized(
     Ok(Resized { budget, own_pool, claim })
 }
 
-/// The pod's budget after a resize of one of its containers. A runtime that reports resized pods has
-/// already reported it. A container without resources shows the pod's budget, so its resize is the
-/// pod's. Any other one resizes the pod if the own pool lacks CPUs for it: `lacks`.
+/// The pod's budget after a resize of one of its containers. A runtime that reports resized pods
+/// has already reported it. A container without resources shows the pod's budget, so its resize is
+/// the pod's. Any other one resizes the pod if the own pool lacks CPUs for it: `lacks`.
 fn resized_budget(
     pod: &PodEntry,
     entry: &ContainerEntry,
@@ -475,7 +493,8 @@ fn growth(node: &Node, books: &Books, pod: &PodEntry, size: usize) -> Result<Cpu
     Ok(all - own)
 }
 
-/// The CPUs that a container leaves return to the own pool of its pod, and those that it gets leave it.
+/// The CPUs that a container leaves return to the own pool of its pod, and those that it gets leave
+/// it.
 pub(super) fn exchange(node: &Node, pod: &mut PodEntry, before: CpuSet, after: CpuSet) {
     if let Some(own_pool) = &mut pod.own_pool {
         *own_pool = (*own_pool | before) - after;
@@ -483,7 +502,8 @@ pub(super) fn exchange(node: &Node, pod: &mut PodEntry, before: CpuSet, after: C
     }
 }
 
-/// Takes from the own pool what the pod has beyond its budget. While containers share it, one CPU stays.
+/// Takes from the own pool what the pod has beyond its budget. While containers share it, one CPU
+/// stays.
 fn trim(node: &Node, pod: &mut PodEntry) {
     let (Some(own_pool), Some(budget)) = (pod.own_pool, pod.budget_cpus()) else { return };
     // A container with notice of a resize keeps its CPUs until this has ended.

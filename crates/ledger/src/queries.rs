@@ -30,8 +30,8 @@ impl Ledger {
         self.node.stance
     }
 
-    /// First the claims of containers and own pools, in order of pod uid and container name, then those
-    /// of the state file whose containers no event has named yet.
+    /// First the claims of containers and own pools, in order of pod uid and container name, then
+    /// those of the state file whose containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
         self.books.claims()
     }
@@ -62,8 +62,8 @@ impl Ledger {
         self.node.mechanism
     }
 
-    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool of
-    /// a pod.
+    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool
+    /// of a pod.
     pub fn exclusive(&self) -> CpuSet {
         self.node.exclusive(&self.books)
     }
@@ -148,8 +148,8 @@ impl Ledger {
         target::reach(&self.node, &self.pool, self.books.find(id)?)
     }
 
-    /// Whether this container has exclusive CPUs that its predecessor did not have, or is the first one
-    /// of a pod with an own pool: the state file must have them before the runtime does.
+    /// Whether this container has exclusive CPUs that its predecessor did not have, or is the first
+    /// one of a pod with an own pool: the state file must have them before the runtime does.
     pub fn is_newly_exclusive(&self, id: &ContainerId) -> bool {
         let is_new = |container: ContainerRef<'_>| {
             let ContainerRef { pod, entry, .. } = container;

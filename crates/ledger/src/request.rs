@@ -296,8 +296,8 @@ fn new_request(
     }
 }
 
-/// A request for all `n` CPUs of a pod with an own pool, which has `own` of them. The wishes are those
-/// of the pod for all of its containers. It has no isolated CPUs: these are never shared.
+/// A request for all `n` CPUs of a pod with an own pool, which has `own` of them. The wishes are
+/// those of the pod for all of its containers. It has no isolated CPUs: these are never shared.
 pub(super) fn pod_request(
     node: &Node,
     supply: &NodeSupply,

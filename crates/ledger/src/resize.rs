@@ -37,14 +37,9 @@ pub(crate) fn resize(
     }
     if pod.own_pool.is_some() {
         let resized = own_pool::resized(node, books, pod, &container.name, entry, cpu)?;
-        if let Some(pod) = books.pod_mut(uid) {
-            pod.pod.budget = Some(resized.budget);
-            pod.own_pool = Some(resized.own_pool);
-            if let Some(entry) = pod.container_mut(&container.name) {
-                entry.cpu = cpu;
-            }
-        }
-        give_or_announce(node, books, uid, &container.name, resized.claim);
+        let claim = resized.record(books, uid);
+        books.change_container(uid, &container.name, |entry| entry.cpu = cpu);
+        give_or_announce(node, books, uid, &container.name, claim);
         return Ok(());
     }
     let budget = resized_budget(pod, before, cpu);
@@ -123,19 +118,15 @@ pub(crate) fn adopt_resize(node: &Node, books: &mut Books, uid: &PodUid, contain
     if is_no_resize || !node.is_static() || asks == Some(held.len()) {
         return;
     }
-    let resized = if pod.own_pool.is_some() {
+    let claim = if pod.own_pool.is_some() {
         own_pool::resized(node, books, pod, &container.name, entry, container.cpu)
-            .map(|resized| (resized.claim, Some(resized.own_pool)))
+            .map(|resized| resized.record(books, uid))
     } else {
         let budget = pod.pod.budget;
         resized_claim(node, books, pod, entry, container, container.cpu, budget)
-            .map(|claim| (claim, None))
     };
-    if let (Ok((_, Some(own_pool))), Some(pod)) = (&resized, books.pod_mut(uid)) {
-        pod.own_pool = Some(*own_pool);
-    }
-    match resized {
-        Ok((claim, _)) => give_or_announce(node, books, uid, &container.name, claim),
+    match claim {
+        Ok(claim) => give_or_announce(node, books, uid, &container.name, claim),
         // If it has too few CPUs, some may be offline: then hotplug completes it.
         Err(_) => {
             let lacks_cpus = asks.is_some_and(|n| held.len() < n);

@@ -39,8 +39,8 @@ pub struct View {
     /// The shared pool: online CPUs that are exclusive to no container or pod, without the isolated
     /// ones, and without the reserved ones under strict reservation.
     pub pool: CpuSet,
-    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool of
-    /// a pod.
+    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool
+    /// of a pod.
     pub exclusive: CpuSet,
     /// CPUs that a container without a wish could get exclusively now.
     pub free: CpuSet,

@@ -19,8 +19,8 @@ pub enum Reason {
     SmtAlignment,
     /// Too few CPUs are free, although the scheduler counted on them.
     UnexpectedAdmission,
-    /// The containers with exclusive CPUs of a pod with its own pool leave none of the pod's CPUs to
-    /// its other containers (KEP-5526).
+    /// The containers with exclusive CPUs of a pod with its own pool leave none of the pod's CPUs
+    /// to its other containers (KEP-5526).
     EmptyPodSharedPool,
     /// With `uncore: require`, the fewest uncore caches that could hold the CPUs on this machine
     /// have too few free CPUs. With `uncore: exclusive`, too few caches are entirely free.

@@ -106,8 +106,8 @@ impl Evidence {
         self.kubelet.get(&by_name).or_else(by_id).copied()
     }
 
-    /// The ledger's claims of containers, and those of the kubelet that are certain and name a container; both in
-    /// order of pod uid and container name.
+    /// The ledger's claims of containers, and those of the kubelet that are certain and name a
+    /// container; both in order of pod uid and container name.
     pub(crate) fn parts(&self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
         let of_containers =
             self.ours.values().filter(|claim| !claim.is_of_own_pool(&claim.pod_uid));

@@ -160,6 +160,18 @@ fn a_container_with_the_amount_of_its_pod_shares_as_soon_as_another_one_arrives(
 }
 
 #[test]
+fn a_container_that_insists_on_exclusive_cpus_does_not_share_them() {
+    let settings = Settings { namespaces: allowing(&[]).namespaces, ..own_pools() };
+    let mut node = Node::with(settings, Vec::new());
+    let annotations = [("cpus.cpu-manager.nri.io/container.main".to_owned(), "exclusive")];
+    let a = Pod { annotations: annotations.into_iter().collect(), ..guaranteed("a", 4000) };
+    assert_eq!(node.create(&a, "main", "m", 4000).unwrap(), "2-5");
+    let refused = node.create(&a, "half", "h", 500).unwrap_err();
+    assert!(refused.starts_with("EmptyPodSharedPoolError: "), "{refused}");
+    assert_eq!(node.create(&a, "main", "m2", 4000).unwrap(), "2-5");
+}
+
+#[test]
 fn slices_of_ended_init_containers_return_to_the_own_pool() {
     for kind in [ContainerKind::Unknown, ContainerKind::Init] {
         let mut node = node();

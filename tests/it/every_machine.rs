@@ -210,7 +210,7 @@ impl Node<'_> {
         let cpu = CpuRequest { request: amount, limit: amount };
         let pins = self.pins.clone();
         let before = self.ledger.exclusive();
-        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
         let update = Admission::Update { pod, container: container.clone(), wanted };
         if self.admit(update).is_err() {
             self.counts.resizes_refused += 1;

@@ -368,7 +368,8 @@ impl Config {
         }
         let nodes = memory::nodes(topology).map_err(|node| {
             let why = format!(
-                "the memory of NUMA node {node} is unknown: Static needs its MemTotal in                  /sys/devices/system/node/node{node}/meminfo, or memory_bytes in a file of topology --save"
+                "the memory of NUMA node {node} is unknown: Static needs its MemTotal in \
+                 /sys/devices/system/node/node{node}/meminfo, or memory_bytes in a file of topology --save"
             );
             self.source.at(memory::POLICY, why)
         })?;
@@ -445,7 +446,8 @@ impl Config {
             };
         let hint = match error {
             MemoryConfigError::Sum { kind, .. } if kind == memory::MEMORY => {
-                " (the sum of reservedMemory has to be the memory of systemReserved and kubeReserved plus                  memory.available of evictionHard, 100Mi without that field)"
+                " (the sum of reservedMemory has to be the memory of systemReserved and kubeReserved plus \
+                 memory.available of evictionHard, 100Mi without that field)"
             }
             MemoryConfigError::Sum { .. } => " (only memory can be reserved, no huge pages)",
             MemoryConfigError::NothingReserved => {

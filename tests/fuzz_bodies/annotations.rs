@@ -79,7 +79,7 @@ pub fn pod(pod: &mut wire::PodSandbox) {
     texts(&mut pod.annotations, is_wish);
     if let Some(linux) = pod.linux.as_mut() {
         let mut pod_resources = linux.pod_resources.take();
-        pod_resources.as_mut().map(only_cpu);
+        pod_resources.as_mut().map(limits_and_cpu);
         let cgroup_parent = std::mem::take(&mut linux.cgroup_parent);
         let pod_resources = pod_resources.into();
         *linux = wire::LinuxPodSandbox { pod_resources, cgroup_parent, ..Default::default() };
@@ -151,7 +151,26 @@ pub fn container(container: &mut wire::Container) {
 }
 
 fn resources(resources: &mut MessageField<wire::LinuxResources>) {
-    resources.as_mut().map(only_cpu);
+    resources.as_mut().map(limits_and_cpu);
+}
+
+/// Leaves the limits of memory and of huge pages, and what [`only_cpu`] leaves.
+fn limits_and_cpu(resources: &mut wire::LinuxResources) {
+    let mut memory = resources.memory.take();
+    if let Some(memory) = &mut memory {
+        let mut limit = memory.limit.take();
+        if let Some(limit) = &mut limit {
+            forget(limit.special_fields.mut_unknown_fields());
+        }
+        *memory = wire::LinuxMemory { limit: limit.into(), ..Default::default() };
+    }
+    let mut hugepage_limits = std::mem::take(&mut resources.hugepage_limits);
+    for pool in &mut hugepage_limits {
+        forget(pool.special_fields.mut_unknown_fields());
+    }
+    only_cpu(resources);
+    resources.memory = memory.into();
+    resources.hugepage_limits = hugepage_limits;
 }
 
 fn only_cpu(resources: &mut wire::LinuxResources) {

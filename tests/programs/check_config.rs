@@ -486,7 +486,7 @@ fn a_kubelets_file_and_the_block_made_of_it_give_the_same_settings() {
         let pasted = checked(file);
         assert!(settings(&pasted).contains(&format!("reserved {reserved},")), "{pasted}");
         let warnings = pasted.lines().filter(|line| line.ends_with(": not used here"));
-        assert!(warnings.count() > 20, "{pasted}");
+        assert!(warnings.count() >= 20, "{pasted}");
 
         let output = program(&["--kubelet", file]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");

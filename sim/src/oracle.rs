@@ -924,7 +924,9 @@ impl World {
     /// Why a container's memory nodes are wrong under `exclusiveMems: follow-cpus`.
     fn wrong_memory(&self, container: &Container, allowed: CpuSet) -> Option<String> {
         let is_certain = container.created_with.1 == -1 && !self.oracle.is_unsteady;
-        if !self.in_force.mems_follow_cpus || !is_certain || container.is_uncertain {
+        // Where memory is counted, claims decide about its nodes.
+        let follows = self.in_force.mems_follow_cpus && self.in_force.memory.is_none();
+        if !follows || !is_certain || container.is_uncertain {
             return None;
         }
         let set: CpuSet = self.read(&self.dir(container), "cpuset.mems").parse().ok()?;

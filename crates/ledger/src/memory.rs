@@ -7,7 +7,7 @@
 //!
 //! [`placement::memory_manager`] has the rules about nodes.
 
-use super::books::{Books, ContainerEntry, PodEntry};
+use super::books::{Books, ContainerEntry, ContainerRef, PodEntry};
 use super::claim::MemoryClaim;
 use super::model::{Container, ContainerKind, PodUid, Qos};
 use super::node::Node;
@@ -69,10 +69,9 @@ pub(super) fn demand<'a>(
 
 /// The ended init containers of a pod whose memory a new container uses again.
 ///
-/// A runtime does not say which containers are init containers: one that has ended and was never
-/// restarted counts as one if the pod would have more than its limit otherwise. Such memory is
-/// counted no longer once another container has started (unlike in the kubelet,
-/// kubernetes/kubernetes#123971).
+/// A runtime does not say which containers are init containers: one that has ended counts as one if the
+/// pod would have more than its limit otherwise. Such memory is counted no longer once another
+/// container has started (unlike in the kubelet, kubernetes/kubernetes#123971).
 fn reusable<'a>(
     pod: &'a PodEntry,
     name: &str,
@@ -93,7 +92,7 @@ fn reusable<'a>(
     };
     let may_be_init = |entry: &ContainerEntry| match entry.kind {
         ContainerKind::Init => true,
-        ContainerKind::Unknown => !entry.was_restarted() && !fits(),
+        ContainerKind::Unknown => !fits(),
         ContainerKind::RestartableInit | ContainerKind::App => false,
     };
     let ended = others().filter(|(_, entry)| !entry.is_alive() && may_be_init(entry));
@@ -101,7 +100,8 @@ fn reusable<'a>(
 }
 
 /// What a container counts with: its limits. But a container without limits in a pod with pod-level
-/// resources shows the pod's as its own; it counts with what the rest of its pod leaves of these.
+/// resources shows the pod's as its own: where one does, each counts with what the others leave of the
+/// pod's.
 fn counted(
     pod: &PodEntry,
     name: &str,
@@ -113,8 +113,11 @@ fn counted(
     let counted = limits.iter().map(|(&kind, &bytes)| {
         let held = others().filter_map(|(_, entry)| entry.memory.as_ref()?.amounts.get(&kind));
         let held = held.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        let is_of_pod = pod.pod.limits.get(&kind) == Some(&bytes);
-        (kind, if is_of_pod { bytes.saturating_sub(held) } else { bytes })
+        let whole = pod.pod.limits.get(&kind);
+        let shows = |limits: &Amounts| whole.is_some() && limits.get(&kind) == whole;
+        let is_shared = shows(limits) || others().any(|(_, entry)| shows(&entry.limits));
+        let left = whole.filter(|_| is_shared).map(|whole| whole.saturating_sub(held));
+        (kind, left.map_or(bytes, |left| bytes.min(left)))
     });
     counted.filter(|(_, bytes)| *bytes > 0).collect()
 }
@@ -138,6 +141,41 @@ pub(super) fn enter(books: &mut Books, uid: &PodUid, container: &Container, clai
     }
     if let Some(entry) = pod.container_mut(&container.name) {
         entry.memory = claim;
+    }
+}
+
+/// A container has ended. If another one of its pod was created before that was reported, and counts
+/// with less than it asks for, it uses this memory again.
+pub(super) fn ended(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
+    let Some(capacity) = &node.settings.memory else { return };
+    let Some(pod) = books.pod(uid) else { return };
+    let Some(memory) = pod.container(name).and_then(|entry| entry.memory.clone()) else { return };
+    let lacks = |entry: &ContainerEntry| {
+        let counted = |kind| entry.memory.as_ref().and_then(|claim| claim.amounts.get(kind));
+        entry
+            .limits
+            .iter()
+            .any(|(kind, bytes)| memory.amounts.contains_key(kind) && counted(kind) < Some(bytes))
+    };
+    let next = pod.containers().find(|(_, entry)| entry.is_alive() && lacks(entry));
+    let Some((next, entry)) = next.map(|(next, entry)| (next.clone(), entry)) else { return };
+    let reusable: Vec<_> = reusable(pod, &next, &entry.limits)
+        .into_iter()
+        .filter(|(ended, _)| *ended == name)
+        .collect();
+    if reusable.is_empty() {
+        return;
+    }
+    let amounts = counted(pod, &next, &entry.limits, &reusable);
+    let nodes = entry.memory.as_ref().map_or(memory.nodes, |claim| claim.nodes);
+    let is_other =
+        |one: &ContainerRef<'_>| one.uid != uid || (one.name != name && one.name != next);
+    let others = books.containers().filter(is_other);
+    let others = others.filter_map(|one| one.entry.memory.as_ref());
+    let remembered = books.remembered_memory().iter().map(|claim| &claim.memory);
+    if Room::new(capacity, others.chain(remembered)).has(&amounts, nodes) {
+        books.change_container(uid, name, |entry| entry.memory = None);
+        books.change_container(uid, &next, |entry| entry.memory = Some(Claim { nodes, amounts }));
     }
 }
 
@@ -188,10 +226,17 @@ pub(super) fn adopt_one(
         return;
     }
     let mut amounts = counted(pod, name, &entry.limits, &[]);
-    if let Some(recorded) = recorded
-        && (container.outdated || amounts.is_empty())
-    {
-        amounts.clone_from(&recorded.amounts);
+    if let Some(recorded) = recorded {
+        if container.outdated || entry.limits.is_empty() {
+            amounts.clone_from(&recorded.amounts);
+        }
+        // Its limit may be the pod's, of which the record knows its part.
+        let is_of_pod = |kind: &MemoryKind| entry.limits.get(kind) == pod.pod.limits.get(kind);
+        let part = |kind: &MemoryKind| recorded.amounts.get(kind).copied();
+        amounts.retain(|kind, _| !is_of_pod(kind) || part(kind).is_some());
+        for (kind, bytes) in amounts.iter_mut().filter(|(kind, _)| is_of_pod(kind)) {
+            *bytes = part(kind).unwrap_or(*bytes);
+        }
     }
     let set = entry.applied.mems().filter(|set| !set.intersection(capacity.all()).is_empty());
     let nodes = set.or(recorded.map(|claim| claim.nodes)).unwrap_or(capacity.all());

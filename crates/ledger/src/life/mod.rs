@@ -10,6 +10,7 @@ pub(super) use update::update;
 use super::adopt::adopt_late;
 use super::books::{Books, ContainerEntry, ContainerRef};
 use super::identity::{Instance, identify_container, instance};
+use super::memory;
 use super::model::{Container, ContainerId, Pod, PoolKind, Qos, SandboxId};
 use super::node::Node;
 use super::setting::CpuSetting;
@@ -46,19 +47,20 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     }
 }
 
-pub(super) fn stop(books: &mut Books, id: &ContainerId) {
+pub(super) fn stop(node: &Node, books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
     if let Some(pod) = books.pod_mut(&uid) {
         pod.end(&name);
     }
+    memory::ended(node, books, &uid, &name);
 }
 
 /// The runtime has removed an instance, or could not create it. The exclusive CPUs stay with the
 /// container's name for the life of its pod, as under the kubelet: creations can fail several times
 /// in a row, and the kubelet removes old instances between them.
-pub(super) fn remove(books: &mut Books, id: &ContainerId) {
-    stop(books, id);
+pub(super) fn remove(node: &Node, books: &mut Books, id: &ContainerId) {
+    stop(node, books, id);
     let Some(ContainerRef { uid, name, entry, .. }) = books.find(id) else {
         return books.forget(id);
     };

@@ -16,6 +16,7 @@ mod memory_only;
 mod namespaces;
 mod nodes;
 mod not_used;
+mod own_pool;
 mod pasted;
 mod pod_resources;
 mod policy_options;

@@ -7,6 +7,7 @@ use topology::synthetic::{Machine, Numbering};
 fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
     Tenant {
         badge: Badge(badge),
+        is_pod: false,
         name: name.to_owned(),
         cpus: cpus.parse().unwrap(),
         idle: CpuSet::EMPTY,

@@ -7,16 +7,20 @@ pub(super) const FIELD: &str = "podLevelResources";
 
 /// The CPUs of a pod are chosen as a whole, which only the scope `pod` does.
 pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
-    if settings.pod_level_resources == PodLevelResources::Shared {
-        return Ok(());
-    }
-    if settings.policy != Policy::Static {
-        return Err("own-pool assigns CPUs to pods: it needs cpuManagerPolicy: static");
-    }
-    if settings.placement.topology_manager.scope != Scope::Pod {
+    let has_own_pools = settings.pod_level_resources == PodLevelResources::OwnPool;
+    if has_own_pools && settings.placement.topology_manager.scope != Scope::Pod {
         return Err(
             "own-pool chooses all CPUs of a pod together: it needs topologyManagerScope: pod",
         );
+    }
+    Ok(())
+}
+
+/// For the settings of a node: another node may have the policy that a file lacks.
+pub(super) fn check_policy(settings: &Settings) -> Result<(), &'static str> {
+    let has_own_pools = settings.pod_level_resources == PodLevelResources::OwnPool;
+    if has_own_pools && settings.policy != Policy::Static {
+        return Err("own-pool needs cpuManagerPolicy: static");
     }
     Ok(())
 }
@@ -25,11 +29,15 @@ pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
 mod tests {
     use super::super::Config;
     use super::*;
+    use topology::synthetic::Machine;
 
     const STATIC: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\n";
 
     fn with(text: &str) -> Result<Config, String> {
-        Config::parse("c.yaml", text).map_err(|error| error.to_string())
+        let topology = "pack:1 core:4".parse::<Machine>().unwrap().topology().unwrap();
+        let config = Config::parse("c.yaml", text).map_err(|error| error.to_string())?;
+        config.resolve(&topology).map_err(|error| error.to_string())?;
+        Ok(config)
     }
 
     fn pods(config: &Config) -> PodLevelResources {
@@ -49,7 +57,7 @@ mod tests {
             ),
             (
                 "topologyManagerScope: pod\npodLevelResources: own-pool\n".to_owned(),
-                "line 2: podLevelResources: own-pool assigns CPUs to pods: it needs cpuManagerPolicy: static",
+                "line 2: podLevelResources: own-pool needs cpuManagerPolicy: static",
             ),
             (
                 "podLevelResources: own\n".to_owned(),

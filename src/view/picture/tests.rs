@@ -183,6 +183,14 @@ fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
     assert_eq!(picture.sentence(), sentence);
 }
 
+#[test]
+fn a_pod_with_an_own_pool_has_letters_and_is_no_container() {
+    let pod = Tenant { is_pod: true, ..tenant(1, "ns/pod", "4-7") };
+    let picture = picture(&machine("pack:1 core:8"), "0", vec![tenant(0, "ns/pod/c", "2-3"), pod]);
+    let sentence = "8 CPUs: 6 exclusive to 1 container and 1 pod, 1 shared, 1 reserved.";
+    assert_eq!(picture.sentence(), sentence);
+}
+
 /// NUMA nodes side by side, and a legend in columns: a screen shows most of it.
 #[test]
 fn a_large_machine_is_wide_and_not_high() {

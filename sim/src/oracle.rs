@@ -428,7 +428,8 @@ impl World {
                 let is_bound = self.is_bound_above(other.pod);
                 let window = self.window_of(owner, is_bound);
                 if window.or(self.window_of(other, is_bound)).is_none() {
-                    let (name, of) = (self.name_of(other), owner.pod);
+                    let name = self.name_of(other);
+                    let of = owner.pod;
                     wrong = Some(format!("{name} may run on {cpus}, in the own pool of u{of}"));
                 }
             }

@@ -38,6 +38,7 @@ REFUSED = [
     ("config: {systemReserved: {cpus: 1}}", "'cpus'"),
     ("config: {strict: 3}", "/config/strict"),
     ("config: {noticeSeconds: 301}", "/config/noticeSeconds"),
+    ("config: {podLevelResources: pod}", "/config/podLevelResources"),
     # What YAML makes of an unquoted off.
     ("config: {rebalance: {mode: off}}", "/config/rebalance/mode"),
     ("config: {podResources: {dir: /run/x}}", "'dir'"),

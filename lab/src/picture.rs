@@ -34,6 +34,7 @@ fn tenants(view: &View, topology: &Topology) -> Vec<Tenant> {
     for ((cpus, container), badge) in exclusive.into_iter().zip((0..).map(Badge)) {
         tenants.push(Tenant {
             badge,
+            is_pod: false,
             name: container.pod.clone(),
             cpus,
             idle: CpuSet::EMPTY,

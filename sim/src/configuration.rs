@@ -96,6 +96,16 @@ const OF_MEMORY: [Field; 3] = [
     (MEMORY_POLICY, 90, &["Static", "Static", "Static", "None", "\"\""]),
 ];
 
+/// Fields about own pools of pods. They use the dice of [`OF_MEMORY`].
+const OF_PODS: [Field; 2] = [
+    ("topologyManagerScope", 90, &["pod"]),
+    (POD_LEVEL_RESOURCES, 80, &["own-pool", "own-pool", "own-pool", "shared"]),
+];
+
+/// The chance in percent that [`OF_PODS`] are drawn.
+const PODS: u64 = 20;
+
+const POD_LEVEL_RESOURCES: &str = "podLevelResources";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
 
 /// The chance in percent of a field that takes one of a few words and is not in [`FIELDS`].
@@ -134,8 +144,10 @@ pub const FAULTY: [&str; 6] = [
 /// [`FIELDS`], and all other declared fields that take one of a few words.
 fn all_fields() -> Vec<(&'static str, u64, Vec<&'static str>)> {
     let above = FIELDS.map(|(field, chance, values)| (field, chance, values.to_vec()));
-    let of_words = declarations()
-        .filter(|declared| !declared.words.is_empty() && declared.name != MEMORY_POLICY);
+    let of_words = declarations().filter(|declared| {
+        let has_other_dice = [MEMORY_POLICY, POD_LEVEL_RESOURCES].contains(&declared.name);
+        !declared.words.is_empty() && !has_other_dice
+    });
     let others =
         of_words.filter(|declared| !FIELDS.iter().any(|(field, ..)| *field == declared.name));
     above.into_iter().chain(others.map(|other| (other.name, OFTEN, other.words))).collect()
@@ -158,7 +170,7 @@ impl Default for Configuration {
 impl Configuration {
     /// `privileged` says whether the plugin may make partitions.
     pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
-        let mut memory_dice = dice.clone();
+        let mut other_dice = dice.clone();
         let mut drawn = Configuration::default();
         let others = WITHOUT_EFFECT.map(|(field, chance, values)| (field, chance, values.to_vec()));
         for (field, chance, values) in all_fields().into_iter().chain(others) {
@@ -168,7 +180,24 @@ impl Configuration {
                 drawn = with;
             }
         }
-        drawn.changed_in_memory(machine, &mut memory_dice)
+        let drawn = drawn.changed_in_memory(machine, &mut other_dice);
+        if other_dice.percent(PODS) {
+            drawn.changed_in_pods(machine, &mut other_dice)
+        } else {
+            drawn
+        }
+    }
+
+    /// A configuration with other values of the fields about own pools of pods.
+    fn changed_in_pods(&self, machine: &Topology, dice: &mut Dice) -> Configuration {
+        let mut changed = self.clone();
+        for (field, chance, values) in OF_PODS {
+            let with = changed.with(field, dice.pick(values));
+            if dice.percent(chance) && with.settings(machine).is_some() {
+                changed = with;
+            }
+        }
+        changed
     }
 
     /// A configuration with other values of the fields about memory. Most values of `reservedMemory`
@@ -188,12 +217,15 @@ impl Configuration {
 
     /// A configuration with other values of some fields.
     pub fn changed(&self, machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
-        let mut memory_dice = dice.clone();
-        let mut changed = if memory_dice.percent(30) {
-            self.changed_in_memory(machine, &mut memory_dice)
+        let mut other_dice = dice.clone();
+        let mut changed = if other_dice.percent(30) {
+            self.changed_in_memory(machine, &mut other_dice)
         } else {
             self.clone()
         };
+        if other_dice.percent(PODS) {
+            changed = changed.changed_in_pods(machine, &mut other_dice);
+        }
         let fields = all_fields();
         for _ in 0..dice.between(1, 3) {
             let &(field, _, ref values) = &fields[dice.below(fields.len())];

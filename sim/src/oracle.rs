@@ -22,6 +22,10 @@
 //! Except in these windows, pods for the reserved CPUs run on no other CPUs, unless they were given
 //! exclusive ones.
 //!
+//! Except in these windows, no process of another pod runs on CPUs of an own pool (`podLevelResources:
+//! own-pool`) on which a container of its pod runs. Which pods have one is in the state file. At the end,
+//! containers that share an own pool run on exactly its CPUs.
+//!
 //! Except in these windows, a shared container runs on CPUs that the kernel was booted to isolate only if
 //! no other CPU is left. A container has such CPUs exclusively only as the configuration or its own wish
 //! says.
@@ -49,7 +53,7 @@ use crate::pods::{Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, S
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::{CpuSet, NodeSet};
-use ledger::{KubeletClaim, MemoryClaim, Named};
+use ledger::{KubeletClaim, MemoryClaim, Named, PodLevelResources};
 use log::Level;
 use nri::wire::LinuxCPU;
 use nri_cpu_manager::kubelet::StateFile;
@@ -367,7 +371,7 @@ impl World {
                 }
             }
         }
-        if let Some(why) = self.off_reserved(&all) {
+        if let Some(why) = self.on_own_pool(&all).or_else(|| self.off_reserved(&all)) {
             return self.fail(why);
         }
         self.check_shared(&all);
@@ -384,6 +388,54 @@ impl World {
             let text = self.describe(container.serial);
             self.fail(format!("{text} has reserved CPUs exclusively"));
         }
+    }
+
+    /// The own pools in the state file that have CPUs.
+    fn own_pools(&self) -> BTreeMap<PodId, CpuSet> {
+        if self.in_force.pod_level_resources != PodLevelResources::OwnPool {
+            return BTreeMap::new();
+        }
+        let mut claims = self.plugin.claims_on_disk().unwrap_or_default();
+        claims.retain(|claim| claim.container.is_empty() && !claim.cpus.is_empty());
+        let by_uid: BTreeMap<String, CpuSet> =
+            claims.into_iter().map(|claim| (claim.pod_uid.0, claim.cpus)).collect();
+        let pods = self.pods.values();
+        pods.filter_map(|pod| Some((pod.id, *by_uid.get(&pod.uid())?))).collect()
+    }
+
+    /// A process of another pod on CPUs of an own pool on which a container of the pod runs.
+    fn on_own_pool(&mut self, all: &[Occupant]) -> Option<String> {
+        // The state file may be older than what is in force.
+        let is_uncertain = self.oracle.is_unsteady
+            || self.plugin.disk.is_some()
+            || self.plugin.has_lost_memory()
+            || self.has_refused();
+        let pools = if is_uncertain { BTreeMap::new() } else { self.own_pools() };
+        let shares = |one: &&Occupant| {
+            self.container_of(one).is_some_and(|c| c.state == State::Running && !c.mixed)
+                && one.exclusive.is_none()
+                && pools.get(&one.pod).is_some_and(|pool| one.allowed.is_subset(pool))
+        };
+        let mut overlaps = false;
+        let mut wrong = None;
+        for owner in all.iter().filter(shares) {
+            for other in all.iter().filter(|other| other.pod != owner.pod) {
+                let cpus = other.allowed & owner.allowed;
+                if cpus.is_empty() {
+                    continue;
+                }
+                overlaps = true;
+                let is_bound = self.is_bound_above(other.pod);
+                let window = self.window_of(owner, is_bound);
+                if window.or(self.window_of(other, is_bound)).is_none() {
+                    let name = self.name_of(other);
+                    let of = owner.pod;
+                    wrong = Some(format!("{name} may run on {cpus}, in the own pool of u{of}"));
+                }
+            }
+        }
+        self.oracle.overlaps |= overlaps;
+        wrong
     }
 
     /// Whether the containers of a pod are for the reserved CPUs.
@@ -444,7 +496,8 @@ impl World {
         }
         let usable = self.kernel.lock().usable();
         let has_others = !((self.reserved() & usable) - isolated).is_empty();
-        for one in all {
+        let own_pools = self.own_pools();
+        for one in all.iter().filter(|one| !own_pools.contains_key(&one.pod)) {
             let cpus = one.allowed & isolated;
             self.oracle.overlaps |= !cpus.is_empty();
             let container = self.container_of(one);
@@ -552,7 +605,10 @@ impl World {
     pub fn check_refusal(&mut self, why: &str) {
         // A pod that holds more CPUs than it requests also holds them between two attempts of a container.
         let is_more = |pod: &Pod| (0..pod.slots.len()).any(|slot| wishes_more(pod, slot));
+        // A pod with an own pool may lack CPUs for a slice.
+        let has_own_pools = self.in_force.pod_level_resources == PodLevelResources::OwnPool;
         if self.settings.trouble != Trouble::None
+            || has_own_pools
             || !why.contains("not enough cpus available")
             || self.containers.values().any(|one| one.is_named || one.mixed)
             || self.pods.values().any(is_more)
@@ -634,7 +690,9 @@ impl World {
         let all = self.occupants();
         let created = self.containers.values().filter(|one| one.state == State::Created);
         let waiting = created.filter_map(|one| one.exclusive);
-        let alone: CpuSet = all.iter().filter_map(|one| one.exclusive).chain(waiting).collect();
+        let own_pools = self.own_pools();
+        let alone = all.iter().filter_map(|one| one.exclusive).chain(waiting);
+        let alone: CpuSet = alone.chain(own_pools.values().copied()).collect();
         let usable = self.kernel.lock().usable();
         let reserved = self.reserved();
         let isolated = self.isolated();
@@ -663,6 +721,7 @@ impl World {
         };
         let shares = |one: &&Occupant| {
             one.exclusive.is_none()
+                && !own_pools.contains_key(&one.pod)
                 && is_general(one)
                 && !is_mixed(one)
                 && !is_named(one)
@@ -698,7 +757,11 @@ impl World {
             if has_pool && own.len() as u64 >= number { None } else { Some(own) }
         };
         let is_ours = |one: &&Occupant| {
-            is_mixed(one) && !is_named(one) && !is_bounded(one) && is_general(one)
+            is_mixed(one)
+                && !own_pools.contains_key(&one.pod)
+                && !is_named(one)
+                && !is_bounded(one)
+                && is_general(one)
         };
         let mut mixed = all.iter().filter(is_ours);
         let (one, own) = mixed.find_map(|one| Some((one, lacks(&one)?)))?;
@@ -845,7 +908,9 @@ impl World {
             .into_iter()
             .map(|KubeletClaim { of, cpus }| format!("{of:?}: {cpus}"))
             .collect();
-        let claims = self.plugin.claims_on_disk()?.into_iter().map(|claim| {
+        // The kubelet's file has no place for own pools.
+        let claims = self.plugin.claims_on_disk()?.into_iter();
+        let claims = claims.filter(|claim| !claim.container.is_empty()).map(|claim| {
             format!("{:?}: {}", Named::Container(claim.pod_uid, claim.container), claim.cpus)
         });
         let claims: BTreeSet<String> = claims.collect();
@@ -878,6 +943,16 @@ impl World {
         }
         let Some(granted) = container.exclusive else {
             let may_lose = self.oracle.is_unsteady || container.is_uncertain;
+            if let Some(own_pool) = self.own_pools().get(&container.pod) {
+                // A container with all CPUs of its pod returns them when another one starts.
+                let is_certain = !may_lose && !container.is_named && !self.oracle.is_contested();
+                if is_certain && allowed != *own_pool {
+                    return Some(format!(
+                        "runs on {allowed}, and the own pool of its pod is {own_pool}"
+                    ));
+                }
+                return None;
+            }
             if container.created_with.1 == -1 && !may_lose {
                 return Some("has lost its exclusive CPUs".to_owned());
             }

@@ -15,10 +15,10 @@ use super::reserved::{self, Reserved};
 use super::source::{ConfigError, Source};
 use super::values::Pairs;
 use super::yaml::{Key, YamlMistake, YamlNode};
-use super::{exposure, memory_only, namespaces, policy_options, rebalance};
+use super::{exposure, memory_only, namespaces, own_pool, policy_options, rebalance};
 use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;
-use ledger::{Exposure, Policy, Settings, Stance};
+use ledger::{Exposure, PodLevelResources, Policy, Settings, Stance};
 use placement::{EngineKind, IsolatedCpus, Scope, TopologyPolicy, UncoreOrder};
 use wording::nearest;
 
@@ -83,6 +83,10 @@ const OWN: &[&dyn Field] = &[
     &OneOf::new("isolatedCPUs", &IsolatedCpus::ALL, IsolatedCpus::name, |values| {
         &mut values.settings.placement.isolated
     }),
+    &OneOf::new(own_pool::FIELD, &PodLevelResources::ALL, PodLevelResources::name, |values| {
+        &mut values.settings.pod_level_resources
+    })
+    .checked(own_pool::check),
     &Other::new("kubeletStateDir", kubelet::read, |values| &mut values.kubelet.state_dir)
         .or_default(KUBELET_STATE_DIR),
     &OneOf::new("onActiveKubelet", &[Stance::Refuse, Stance::Observe], Stance::name, |values| {
@@ -155,6 +159,7 @@ struct OneOf<T: 'static> {
     word: fn(T) -> &'static str,
     value: fn(&mut Values) -> &mut T,
     or_empty: bool,
+    check: Option<Check>,
 }
 
 impl<T> OneOf<T> {
@@ -165,12 +170,17 @@ impl<T> OneOf<T> {
         word: fn(T) -> &'static str,
         value: fn(&mut Values) -> &mut T,
     ) -> OneOf<T> {
-        OneOf { name, all, word, value, or_empty: false }
+        OneOf { name, all, word, value, or_empty: false, check: None }
     }
 
     /// An empty text is the default, as for the kubelet.
     const fn or_empty(mut self) -> OneOf<T> {
         self.or_empty = true;
+        self
+    }
+
+    const fn checked(mut self, check: Check) -> OneOf<T> {
+        self.check = Some(check);
         self
     }
 }
@@ -210,8 +220,8 @@ impl<T: Copy> Field for OneOf<T> {
         Ok(())
     }
 
-    fn check(&self, _: &Values) -> Result<(), &'static str> {
-        Ok(())
+    fn check(&self, values: &Values) -> Result<(), &'static str> {
+        self.check.map_or(Ok(()), |check| check(&values.settings))
     }
 }
 
@@ -311,13 +321,14 @@ impl Values {
         self
     }
 
-    /// Drops what an entry makes meaningless: options of a policy that it ends, the memory
-    /// reserved by NUMA node if it ends counting, and the list of reserved CPUs if it gives an amount
+    /// Drops what an entry makes meaningless: options of a policy that it ends, the own pools of pods
+    /// if it assigns no CPUs, the memory reserved by NUMA node if it ends counting, and the list of reserved CPUs if it gives an amount
     /// of CPUs.
     fn drop_meaningless(&mut self, entry: &YamlNode) {
         let policy = entry.field("cpuManagerPolicy").and_then(|(_, policy)| policy.text());
         if policy.is_some_and(|policy| policy != Policy::Static.name()) {
             self.cpu_manager_options = Pairs::default();
+            self.settings.pod_level_resources = PodLevelResources::default();
         }
         let policy = entry.field(memory::POLICY).and_then(|(_, policy)| policy.text());
         if policy.is_some_and(|policy| policy != MemoryPolicy::Static.name()) {

@@ -16,6 +16,7 @@ mod memory_only;
 mod namespaces;
 mod nodes;
 mod not_used;
+mod own_pool;
 mod pasted;
 mod pod_resources;
 mod policy_options;
@@ -404,14 +405,15 @@ impl Config {
         .map_err(|error| self.source.topology_manager(&error))
     }
 
-    /// Under policy `none` there are no options, as for the kubelet.
+    /// Under policy `none` there are no options, as for the kubelet, and no own pools of pods.
     fn check_without_policy(&self) -> Result<(), ConfigError> {
         match self.values.cpu_manager_options.names().next() {
             Some(name) if self.policy() == Policy::None => {
                 let why = format!("{name:?} needs cpuManagerPolicy: static");
                 Err(self.source.at("cpuManagerPolicyOptions", why))
             }
-            _ => Ok(()),
+            _ => own_pool::check_policy(&self.values.settings)
+                .map_err(|why| self.source.at(own_pool::FIELD, why)),
         }
     }
 

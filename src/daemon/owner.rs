@@ -536,8 +536,7 @@ impl Owner {
             self.settle_quota(&id);
         }
         if save.is_none() || self.checkpoint.error().is_none() {
-            let placement = &self.ledger.settings().placement;
-            self.record.counters.given(&notes, self.ledger.topology(), placement);
+            self.record.counters.given(&notes, &self.ledger);
         }
         match handled {
             Handled::Decision(decision) => {

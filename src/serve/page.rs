@@ -139,7 +139,7 @@ fn write_containers(html: &mut String, node: &NodeStatus, at: &str) -> fmt::Resu
     )?;
     for one in containers {
         // A client that may not see names gets no rows of nothing but shared CPUs.
-        if one.exclusive || !one.pod.is_empty() {
+        if one.exclusive || one.pool_badge.is_some() || !one.pod.is_empty() {
             write_row(html, one, at)?;
         }
     }

@@ -59,8 +59,9 @@ impl FromStr for Badge {
     }
 }
 
-/// The containers' badges. A container keeps its badge while it has exclusive CPUs, so two pictures
-/// of a node differ only where the node differs.
+/// The badges of containers, and of pods with an own pool under an empty container name. A container
+/// keeps its badge while it has exclusive CPUs, so two pictures of a node differ only where the node
+/// differs.
 #[derive(Debug, Clone, Default)]
 pub struct Badges(BTreeMap<(PodUid, String), Badge>);
 
@@ -68,16 +69,19 @@ impl Badges {
     /// Drops the badges of containers that are gone, and gives each new one the first free badge,
     /// in the order of their lowest CPUs.
     pub fn follow(&mut self, view: &View) {
-        let mut present: Vec<(CpuSet, &ContainerView)> = view
-            .containers
-            .iter()
-            .filter_map(|container| Some((container.exclusive?, container)))
-            .collect();
-        present.sort_unstable_by_key(|(cpus, _)| cpus.first());
+        let mut present: Vec<(CpuSet, (PodUid, String))> = Vec::new();
+        for container in &view.containers {
+            present.extend(container.exclusive.map(|cpus| (cpus, key(container))));
+            if !container.own_pool.is_empty() {
+                present.push((container.own_pool, pool_key(container)));
+            }
+        }
+        present.sort_by_key(|(cpus, _)| cpus.first());
+        // Several containers share an own pool.
+        present.dedup();
         let before = std::mem::take(&mut self.0);
         let mut new = Vec::new();
-        for (_, container) in present {
-            let name = key(container);
+        for (_, name) in present {
             match before.get(&name) {
                 Some(badge) => {
                     self.0.insert(name, *badge);
@@ -95,6 +99,18 @@ impl Badges {
     pub fn of(&self, container: &ContainerView) -> Option<Badge> {
         self.0.get(&key(container)).copied()
     }
+
+    /// The badge of the own pool that a container shared when this last followed.
+    pub fn of_own_pool(&self, container: &ContainerView) -> Option<Badge> {
+        if container.own_pool.is_empty() {
+            return None;
+        }
+        self.0.get(&pool_key(container)).copied()
+    }
+}
+
+fn pool_key(container: &ContainerView) -> (PodUid, String) {
+    (container.pod.uid.clone(), String::new())
 }
 
 fn key(container: &ContainerView) -> (PodUid, String) {

@@ -1,7 +1,7 @@
 //! What the ledger's owner counts: a few additions per event, however many containers there are.
 
 use cpuset::CpuSet;
-use ledger::{Admission, Call, CpuSetting, Note, What};
+use ledger::{Admission, Call, CpuSetting, Ledger, Note, What};
 use placement::{Reason, Scope, Settings, TopologyPolicy};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub struct Counters {
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
     pub rejections: BTreeMap<&'static str, u64>,
-    /// Requests for new exclusive CPUs. A restarted container that still has its CPUs does not
-    /// count.
+    /// Requests for new exclusive CPUs, of containers and of pods with an own pool. A restarted
+    /// container that still has its CPUs does not count.
     pub pinning_requests: u64,
     /// Of these, the failed ones.
     pub pinning_errors: u64,
@@ -38,6 +38,8 @@ pub struct Counters {
     pub memory_requests: u64,
     /// Of these, the refused ones.
     pub memory_errors: u64,
+    /// Containers that got CPUs which not all containers share.
+    pub assignments: BTreeMap<AssignmentType, u64>,
     /// Exclusive CPUs that do not cross a boundary.
     pub aligned: BTreeMap<AlignmentType, u64>,
     /// Refusals because every choice of CPUs would have crossed a boundary.
@@ -82,6 +84,16 @@ impl CreateOutcome {
     }
 }
 
+/// The type of a container's CPUs, in the kubelet's words.
+pub(super) type AssignmentType = &'static str;
+
+/// Exclusive CPUs of the node.
+pub(super) const NODE_EXCLUSIVE: AssignmentType = "node_exclusive";
+/// Exclusive CPUs out of those of its pod.
+pub(super) const POD_EXCLUSIVE: AssignmentType = "pod_exclusive";
+/// The own pool of its pod.
+pub(super) const POD_SHARED: AssignmentType = "pod_shared";
+
 /// What exclusive CPUs may be aligned to, in the kubelet's words: `(scope, boundary)`.
 pub(super) type AlignmentType = (&'static str, &'static str);
 
@@ -110,6 +122,9 @@ impl Default for Counters {
             pinning_errors: 0,
             memory_requests: 0,
             memory_errors: 0,
+            assignments: [NODE_EXCLUSIVE, POD_EXCLUSIVE, POD_SHARED]
+                .map(|assignment| (assignment, 0))
+                .into(),
             aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE]
                 .map(|alignment| (alignment, 0))
                 .into(),
@@ -178,13 +193,28 @@ impl Counters {
         *self.rejections.entry(reason).or_default() += 1;
     }
 
-    /// Counts new exclusive CPUs. Call this when they are on disk.
-    pub fn given(&mut self, notes: &[Note], topology: &Topology, settings: &Settings) {
+    /// Counts new exclusive CPUs, and containers that share those of their pods. Call this when
+    /// they are on disk.
+    pub fn given(&mut self, notes: &[Note], ledger: &Ledger) {
+        let settings = &ledger.settings().placement;
         for note in notes.iter().filter(|note| note.done) {
-            if let What::Assigned { placement, .. } = &note.what {
-                self.count_given(&placement.cpus, topology, settings);
+            match &note.what {
+                What::Assigned { placement, .. } => {
+                    self.count_given(&placement.cpus, ledger.topology(), settings);
+                    let is_of_pod = ledger.is_of_own_pool(&note.subject.id);
+                    self.count_assignment(if is_of_pod { POD_EXCLUSIVE } else { NODE_EXCLUSIVE });
+                }
+                What::PodAssigned { placement, .. } => {
+                    self.count_given(&placement.cpus, ledger.topology(), settings);
+                }
+                What::SharesOwnPool(_) => self.count_assignment(POD_SHARED),
+                _ => {}
             }
         }
+    }
+
+    fn count_assignment(&mut self, assignment: AssignmentType) {
+        *self.assignments.entry(assignment).or_default() += 1;
     }
 
     fn count_given(&mut self, cpus: &CpuSet, topology: &Topology, settings: &Settings) {

@@ -10,7 +10,8 @@ use super::status::{ContainerMemoryStatus, RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::wish::{Cpus, Wish};
 use ledger::{
-    ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, PoolKind, Qos, Stance, What,
+    ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, PoolKind, Qos, Stance, Subject,
+    What,
 };
 use placement::memory_manager::MemoryOffer;
 use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
@@ -18,6 +19,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use topology::Topology;
 use wording::{self, count};
+
+const WISHES_SHARED: &str =
+    "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared).";
 
 const MAX_EXPLAINED: usize = 32;
 /// The most devices of one NUMA node to name.
@@ -106,7 +110,10 @@ impl NodeView {
         let Ok(node) = &self.node else { return Vec::new() };
         let mut containers: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
         for record in node.history.all() {
-            containers.insert(name(&record.subject), None);
+            // The records of a pod are shown with its containers.
+            if !record.subject.container.is_empty() {
+                containers.insert(name(&record.subject), None);
+            }
         }
         for container in &node.view.containers {
             containers.insert(name(&subject(container)), Some(container));
@@ -137,9 +144,10 @@ struct Case<'a> {
 impl Case<'_> {
     fn explain(&self) -> Explanation {
         let mut records = self.node.history.all();
-        records.retain(|record| name(&record.subject) == *self.name);
+        records.retain(|record| self.is_about(&record.subject));
         let refused = records.iter().rev().find_map(refusal);
         let chosen = records.iter().rev().find_map(|record| choice(record));
+        let chosen_for_pod = records.iter().rev().find_map(|record| choice_for_pod(record));
         let (state, mut why, decision) = match (self.container, refused) {
             (Some(container), _) => match container.exclusive {
                 Some(cpus) => {
@@ -148,7 +156,13 @@ impl Case<'_> {
                     });
                     ("exclusive", self.exclusive(container, cpus, chosen), decision)
                 }
-                None => ("shared", self.shared(container), None),
+                None if container.own_pool.is_empty() => ("shared", self.shared(container), None),
+                None => {
+                    let decision = chosen_for_pod.map(|(record, placement, request)| {
+                        self.decision(record, request, Some(placement))
+                    });
+                    ("shared", self.shares_own_pool(container, chosen_for_pod), decision)
+                }
             },
             (None, Some(refusal)) => {
                 let request = refusal.request;
@@ -184,6 +198,13 @@ impl Case<'_> {
             decision,
             history: records.into_iter().map(RecordStatus::of).collect(),
         }
+    }
+
+    /// Whether a record is about the container, or about the CPUs of its pod.
+    fn is_about(&self, subject: &Subject) -> bool {
+        let (namespace, pod, container) = self.name;
+        (&subject.namespace, &subject.pod) == (namespace, pod)
+            && (subject.container.is_empty() || subject.container == *container)
     }
 
     fn topology(&self) -> &Topology {
@@ -329,6 +350,40 @@ impl Case<'_> {
         placement::explain(self.topology(), request, placement)
     }
 
+    fn shares_own_pool(
+        &self,
+        container: &ContainerView,
+        chosen: Option<Choice<'_>>,
+    ) -> Vec<String> {
+        let asked = container.cpu.request.or(container.cpu.limit);
+        let reason = match (container.asks, asked) {
+            _ if container.cpus_wish == Some(Cpus::Shared) => WISHES_SHARED.to_owned(),
+            (Some(n), _) => format!(
+                "It appears to request {}, but shares the CPUs of its pod: a container without resources appears with the amount of its pod, and the pod has other containers.",
+                count(n, "whole CPU")
+            ),
+            (None, Some(amount)) => {
+                format!("It requests {amount} CPUs: only whole numbers of CPUs can be exclusive.")
+            }
+            (None, None) => "It requests no CPUs.".to_owned(),
+        };
+        let mut why = vec![
+            reason,
+            format!(
+                "It shares {} with containers of its pod only: the containers with exclusive CPUs leave them of the pod's CPUs (podLevelResources: own-pool).",
+                wording::cpus(container.own_pool)
+            ),
+        ];
+        if let Some((_, placement, request)) = chosen {
+            why.push(format!(
+                "All CPUs of its pod were chosen together: {}.",
+                wording::cpus(placement.cpus)
+            ));
+            why.extend(self.choice(placement, request));
+        }
+        why
+    }
+
     fn shared(&self, container: &ContainerView) -> Vec<String> {
         let qos = match container.pod.qos {
             Qos::Guaranteed => "Guaranteed",
@@ -351,10 +406,7 @@ impl Case<'_> {
             ];
         }
         let reason = match (container.asks, asked) {
-            _ if container.cpus_wish == Some(Cpus::Shared) => {
-                "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared)."
-                    .to_owned()
-            }
+            _ if container.cpus_wish == Some(Cpus::Shared) => WISHES_SHARED.to_owned(),
             _ if self.node.view.settings.policy == Policy::None => {
                 "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
             }
@@ -512,6 +564,16 @@ type Choice<'a> = (&'a HistoryRecord, &'a Placement, &'a Request);
 fn choice<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
     match &record.happened {
         Happened::Decided { what: What::Assigned { placement, request }, done: true } => {
+            Some((record, placement, request))
+        }
+        _ => None,
+    }
+}
+
+/// The choice of all CPUs of a pod with an own pool.
+fn choice_for_pod<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
+    match &record.happened {
+        Happened::Decided { what: What::PodAssigned { placement, request }, done: true } => {
             Some((record, placement, request))
         }
         _ => None,

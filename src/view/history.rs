@@ -55,7 +55,7 @@ pub(super) type Name = (String, String, String);
 
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// How containers got their exclusive CPUs, for as long as they have them.
+    /// How containers got their exclusive CPUs, and pods theirs, for as long as they have them.
     living: BTreeMap<Name, VecDeque<HistoryRecord>>,
     pub badges: Badges,
     /// Containers whose change the runtime had not made yet at the last check pass.
@@ -84,9 +84,13 @@ impl History {
                     self.living.remove(&name);
                 }
             }
+            What::SharesOwnPool(_) => {
+                let name = name(&note.subject);
+                self.settle(&name);
+                self.living.remove(&name);
+            }
             What::Assigned { .. }
             | What::PodAssigned { .. }
-            | What::SharesOwnPool(_)
             | What::Kept(_)
             | What::Held(_)
             | What::Outlasts(_)
@@ -98,11 +102,16 @@ impl History {
         }
     }
 
+    /// Marks the refusals of a container that is admitted.
+    fn settle(&mut self, name: &Name) {
+        for refusal in &mut self.refusals {
+            refusal.settled |= refusal.is_of(name);
+        }
+    }
+
     fn live(&mut self, record: HistoryRecord) {
         let name = name(&record.subject);
-        for refusal in &mut self.refusals {
-            refusal.settled |= refusal.is_of(&name);
-        }
+        self.settle(&name);
         if self.living.len() >= MAX_LIVING && !self.living.contains_key(&name) {
             // Only possible if a container has ended without an event.
             let oldest = self
@@ -114,7 +123,11 @@ impl History {
             }
         }
         let records = self.living.entry(name).or_default();
-        if matches!(record.happened, Happened::Decided { what: What::Assigned { .. }, .. }) {
+        let begins = matches!(
+            record.happened,
+            Happened::Decided { what: What::Assigned { .. } | What::PodAssigned { .. }, .. }
+        );
+        if begins {
             records.clear();
         }
         if records.len() >= MAX_OF_ONE {

@@ -140,8 +140,9 @@ impl Families {
         let errors = [sample(&source, counters.pinning_errors)];
         let help = "The number of exclusive resource allocations that failed.";
         self.counters("resource_manager_allocation_errors_total", help, errors);
-        let exclusive = [("assignment_type", "node_exclusive"), ("resource_name", "cpu")];
-        let assignments = [sample(&exclusive, counters.pinning_requests - counters.pinning_errors)];
+        let assignments = counters.assignments.iter().map(|(assignment, count)| {
+            sample(&[("assignment_type", assignment), ("resource_name", "cpu")], count)
+        });
         let help = "Cumulative number of containers by type of assignment.";
         self.counters("resource_manager_container_assignments", help, assignments);
     }

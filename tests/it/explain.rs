@@ -4,7 +4,7 @@ use crate::support::commands::{busy, command, has};
 use crate::support::events::{create, local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::{ContainerId, SandboxId};
-use ledger::{Admission, Event, Qos};
+use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Qos};
 use nri_cpu_manager::view::status::ContainerStatus;
 use std::path::Path;
 use topology::synthetic::Machine;
@@ -48,6 +48,42 @@ async fn wishes_are_explained() {
             println!("{text}");
             has(&text, parts);
         }
+    })
+    .await;
+}
+
+/// A pod of six CPUs: a container on two of them, and one that shares the others.
+#[tokio::test]
+async fn an_own_pool_is_shown_and_explained() {
+    local(async {
+        let own_pool = "topologyManagerScope: pod\npodLevelResources: own-pool\n";
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{own_pool}")).await;
+        for (name, milli) in [("own", 2000), ("half", 500)] {
+            let (pod, _) = pod_and_container("a", Qos::Guaranteed, 6000);
+            let amount = Some(MilliCpu(milli));
+            let cpu = CpuRequest { request: amount, limit: amount };
+            let id = ContainerId(format!("id-{name}"));
+            let container = Container::new(id, pod.sandbox.clone(), name, cpu);
+            daemon.event(Admission::Create { pod, container }).await.unwrap();
+        }
+        let node = daemon.status().await.node.unwrap();
+        // In order of their names.
+        let [half, own] = &node.containers[..] else { panic!("{:?}", node.containers) };
+        assert_eq!((half.exclusive, half.own_pool.len()), (false, 4));
+        assert_eq!(half.cpus, half.own_pool);
+        assert!(half.pool_badge.is_some() && half.badge.is_none());
+        assert_eq!((own.exclusive, own.own_pool.len()), (true, 0));
+        assert_eq!((node.cpus.exclusive & half.own_pool).len(), 4);
+        let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+        println!("{text}");
+        has(&text, &["podLevelResources own-pool", "  own pool  "]);
+        let text = command(&daemon.paths.state_dir, &["explain", "a"]).await.unwrap();
+        println!("{text}");
+        let shares = format!("It shares CPUs {} with containers of its pod only", half.own_pool);
+        let all = half.own_pool | own.cpus;
+        let chosen = format!("All CPUs of its pod were chosen together: CPUs {all}.");
+        has(&text, &[&shares, &chosen, "It requests 2 whole CPUs in a Guaranteed pod"]);
+        assert!(!text.contains("no longer exists"), "{text}");
     })
     .await;
 }

@@ -137,7 +137,7 @@ async fn status_has_the_configuration_in_force() {
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
         };
         let (text, usual) = config("").await;
-        for field in ["placement", "cpusetPartition", "onActiveKubelet", "exposeCpus", "noticeSeconds", "exclusiveMems", "names"] {
+        for field in ["placement", "podLevelResources", "cpusetPartition", "onActiveKubelet", "exposeCpus", "noticeSeconds", "exclusiveMems", "names"] {
             assert!(!text.contains(field), "{field} in\n{text}");
         }
         assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));

@@ -75,6 +75,8 @@ pub enum What {
         from: Option<CpuSet>,
         /// The exclusive CPUs from now on; `None` if it shares CPUs.
         to: Option<CpuSet>,
+        /// Whether the CPUs that it shares are those of its pod's own pool.
+        in_own_pool: bool,
     },
     /// A resize to fewer exclusive CPUs takes effect after this delay.
     Announced {
@@ -197,16 +199,20 @@ impl fmt::Display for What {
             What::Suggested { from, to, why } => {
                 write!(f, "would move from exclusive {} to {to}: {why}", wording::cpus(from))
             }
-            What::Resized { from: Some(from), to: Some(to) } => {
+            What::Resized { from: Some(from), to: Some(to), .. } => {
                 write!(f, "resized from exclusive {} to {to}", wording::cpus(from))
             }
-            What::Resized { from: None, to: Some(to) } => {
-                write!(f, "resized, from the shared pool to exclusive {}", wording::cpus(to))
+            What::Resized { from: None, to: Some(to), in_own_pool } => {
+                let pool = shared_pool(*in_own_pool);
+                write!(f, "resized, from {pool} to exclusive {}", wording::cpus(to))
             }
-            What::Resized { from: Some(from), to: None } => {
-                write!(f, "resized, from exclusive {} to the shared pool", wording::cpus(from))
+            What::Resized { from: Some(from), to: None, in_own_pool } => {
+                let pool = shared_pool(*in_own_pool);
+                write!(f, "resized, from exclusive {} to {pool}", wording::cpus(from))
             }
-            What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
+            What::Resized { from: None, to: None, in_own_pool } => {
+                write!(f, "resized in {}", shared_pool(*in_own_pool))
+            }
             What::Announced { leaving, delay } => {
                 let (cpus, seconds) = (wording::cpus(leaving), delay.as_secs_f64());
                 write!(f, "resized, leaves exclusive {cpus} in {seconds} s")
@@ -230,4 +236,8 @@ impl fmt::Display for What {
             ),
         }
     }
+}
+
+fn shared_pool(is_own: bool) -> &'static str {
+    if is_own { "the pod's pool" } else { "the shared pool" }
 }

@@ -161,6 +161,11 @@ impl Ledger {
         self.node.assigns() && self.books.find(id).is_some_and(is_new)
     }
 
+    /// Whether the pod of this container has CPUs of its own, of which the container has a part.
+    pub fn is_of_own_pool(&self, id: &ContainerId) -> bool {
+        self.books.find(id).is_some_and(|container| container.pod.own_pool.is_some())
+    }
+
     pub fn knows(&self, container: &ContainerId) -> bool {
         self.books.find(container).is_some()
     }

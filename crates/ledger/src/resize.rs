@@ -154,7 +154,9 @@ fn give(node: &Node, books: &mut Books, uid: &PodUid, name: &str, claim: Option<
     }
     let subject = books.container(uid, name).map(|container| container.subject());
     if let (Some(held), Some(subject)) = (held.filter(|held| *held != claim), subject) {
-        books.journal.note(false, subject, What::Resized { from: held, to: claim });
+        let in_own_pool = books.pod(uid).is_some_and(|pod| pod.own_pool.is_some());
+        let what = What::Resized { from: held, to: claim, in_own_pool };
+        books.journal.note(false, subject, what);
     }
 }
 

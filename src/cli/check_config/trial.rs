@@ -41,8 +41,9 @@ pub(super) fn after(topology: &Topology, settings: &Settings, claims: SavedClaim
             effect,
         }
     };
+    let of_containers = claims.into_iter().filter(|claim| !claim.container.is_empty());
     Outlook {
-        assignments: claims.into_iter().map(assignment).collect(),
+        assignments: of_containers.map(assignment).collect(),
         shared_now: None,
         shared_then: ledger.pool().to_string(),
     }

@@ -108,6 +108,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
         };
         tenants.extend(badge.map(|badge| Tenant {
             badge,
+            is_pod: false,
             name: report.full_name(),
             cpus,
             idle: container.idle,

@@ -16,21 +16,24 @@ mod xml;
 pub use xml::escaped;
 
 use super::badge::Badge;
-use super::status::{MemoryStatus, NodeStatus};
+use super::status::{MemoryStatus, NodeStatus, PlacementStatus, full_name};
 use crate::snapshot::SnapshotError;
 use cpuset::CpuSet;
+use std::collections::BTreeMap;
 use topology::{CoreKind, Domain, Topology};
 
 /// The most cores in a line of a frame.
 const CORES_IN_LINE: usize = 16;
 
-/// A container with exclusive CPUs.
+/// A container with exclusive CPUs, or a pod with an own pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     pub badge: Badge,
+    /// Whether it is a pod, whose containers share the CPUs.
+    pub is_pod: bool,
     /// Empty if the reader may not see it.
     pub name: String,
-    /// Its exclusive CPUs; those that are also shared at present are drawn as shared.
+    /// Its exclusive CPUs, or its own pool; those that are also shared at present are drawn as shared.
     pub cpus: CpuSet,
     /// SMT siblings of these, or the rest of their uncore caches, that stay idle.
     pub idle: CpuSet,
@@ -68,7 +71,7 @@ pub struct Picture {
     pub frames: Vec<Frame>,
     /// The memory of each NUMA node, in words; empty if it is not counted.
     pub memory: Vec<String>,
-    /// The containers that have CPUs in the picture, by badge.
+    /// The containers and pods that have CPUs in the picture, by badge.
     pub tenants: Vec<Tenant>,
 }
 
@@ -129,7 +132,7 @@ pub struct Cell {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Usage {
-    /// Exclusive to the container with this badge.
+    /// Exclusive to the container with this badge, or in the own pool of the pod with it.
     Held(Badge),
     /// Exclusive to a container of a namespace that the reader has left out.
     Elsewhere,
@@ -234,14 +237,31 @@ impl Picture {
         let tenants = node.containers.iter().filter_map(|one| {
             Some(Tenant {
                 badge: one.badge?,
+                is_pod: false,
                 name: one.full_name(),
                 cpus: one.cpus - one.shared,
                 idle: one.idle,
                 placement: one.placement.words(&one.idle),
             })
         });
+        let pools = node.containers.iter().filter_map(|one| {
+            let placement = PlacementStatus::of(&topology, &one.own_pool);
+            Some((
+                one.pool_badge?,
+                Tenant {
+                    badge: one.pool_badge?,
+                    is_pod: true,
+                    name: full_name(&one.namespace, &one.pod, ""),
+                    cpus: one.own_pool,
+                    idle: CpuSet::EMPTY,
+                    placement: placement.words(&CpuSet::EMPTY),
+                },
+            ))
+        });
+        // Several containers share a pool.
+        let pools: BTreeMap<Badge, Tenant> = pools.collect();
         let occupancy = Occupancy {
-            tenants: tenants.collect(),
+            tenants: tenants.chain(pools.into_values()).collect(),
             reserved: node.cpus.reserved,
             shared: node.cpus.shared,
             isolated: node.cpus.isolated,
@@ -319,7 +339,11 @@ impl Picture {
         let cells = self.cells();
         let signs = self.signs();
         let held = cells.iter().filter(|cell| !signs.contains(&cell.usage)).count();
-        let tenants = wording::count(self.tenants.len(), "container");
+        let pods = self.tenants.iter().filter(|tenant| tenant.is_pod).count();
+        let mut tenants = wording::count(self.tenants.len() - pods, "container");
+        if pods > 0 {
+            tenants = format!("{tenants} and {}", wording::count(pods, "pod"));
+        }
         let mut parts = Vec::new();
         if !signs.contains(&Usage::Unknown) {
             parts.push(format!("{held} exclusive to {tenants}"));

@@ -7,6 +7,7 @@ use topology::synthetic::{Machine, Numbering};
 fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
     Tenant {
         badge: Badge(badge),
+        is_pod: false,
         name: name.to_owned(),
         cpus: cpus.parse().unwrap(),
         idle: CpuSet::EMPTY,
@@ -179,6 +180,14 @@ fn isolated_cpus_have_a_sign_unless_a_container_has_them() {
     let picture = picture(&machine, "0", vec![tenant(0, "a", "4-5")]);
     check(&picture, 100, expect);
     let sentence = "8 CPUs: 2 exclusive to 1 container, 3 shared, 1 reserved, 2 isolated.";
+    assert_eq!(picture.sentence(), sentence);
+}
+
+#[test]
+fn a_pod_with_an_own_pool_has_letters_and_is_no_container() {
+    let pod = Tenant { is_pod: true, ..tenant(1, "ns/pod", "4-7") };
+    let picture = picture(&machine("pack:1 core:8"), "0", vec![tenant(0, "ns/pod/c", "2-3"), pod]);
+    let sentence = "8 CPUs: 6 exclusive to 1 container and 1 pod, 1 shared, 1 reserved.";
     assert_eq!(picture.sentence(), sentence);
 }
 

@@ -127,6 +127,8 @@ pub struct OwnSettings {
     pub placement: String,
     /// `exclude`, `prefer` or `require`: whether containers get isolated CPUs exclusively.
     pub isolated_cpus: String,
+    /// `shared` or `own-pool`: what containers without whole CPUs share in a pod with whole CPUs.
+    pub pod_level_resources: String,
     /// `root` or `isolated`: the type of the cpuset partitions under `exclusivity: kernel`.
     pub cpuset_partition: String,
     /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
@@ -158,6 +160,7 @@ impl OwnSettings {
         OwnSettings {
             placement: settings.placement.engine.name().to_owned(),
             isolated_cpus: settings.placement.isolated.name().to_owned(),
+            pod_level_resources: settings.pod_level_resources.name().to_owned(),
             cpuset_partition: partition.to_string(),
             on_active_kubelet: on_active_kubelet.name().to_owned(),
             expose_cpus: settings.expose_cpus.name().to_owned(),
@@ -184,6 +187,7 @@ impl Display for OwnSettings {
             [
                 ("placement", of.placement.clone()),
                 ("isolatedCPUs", of.isolated_cpus.clone()),
+                ("podLevelResources", of.pod_level_resources.clone()),
                 ("cpusetPartition", of.cpuset_partition.clone()),
                 ("onActiveKubelet", of.on_active_kubelet.clone()),
                 ("exposeCpus", of.expose_cpus.clone()),

@@ -187,6 +187,12 @@ pub struct ContainerStatus {
     /// Of `cpus`, those that it shares although it has exclusive ones (`cpus: exclusive+shared`).
     #[serde(default)]
     pub shared: CpuSet,
+    /// Of `cpus`, those that it shares with containers of its pod only.
+    #[serde(default)]
+    pub own_pool: CpuSet,
+    /// The letters of `own_pool` in pictures.
+    #[serde(default)]
+    pub pool_badge: Option<Badge>,
     /// Of `cpus`, those that it loses soon, after a resize.
     #[serde(default)]
     pub leaving: CpuSet,
@@ -303,12 +309,15 @@ impl fmt::Display for RuntimeStatus {
 }
 
 impl NodeStatus {
-    /// The containers as lists below a picture have them: by their letters, then those without
-    /// exclusive CPUs by name.
+    /// The containers as lists below a picture have them: by their letters, then those in the shared
+    /// pool by name.
     pub fn listed(&self) -> Vec<&ContainerStatus> {
         let mut containers: Vec<&ContainerStatus> = self.containers.iter().collect();
         containers.sort_by(|a, b| {
-            let group = |one: &ContainerStatus| (!one.exclusive, one.badge);
+            let group = |one: &ContainerStatus| {
+                let is_shared = !one.exclusive && one.pool_badge.is_none();
+                (is_shared, if one.exclusive { one.badge } else { one.pool_badge })
+            };
             group(a).cmp(&group(b)).then_with(|| by_name(a.name_parts(), b.name_parts()))
         });
         containers
@@ -318,8 +327,10 @@ impl NodeStatus {
     pub fn show_only(&mut self, namespaces: &[String]) {
         let others = self.containers.iter().filter(|one| !namespaces.contains(&one.namespace));
         let elsewhere = others
-            .filter(|one| one.exclusive)
-            .map(|one| (one.cpus - one.shared) | one.idle)
+            .map(|one| {
+                let exclusive = if one.exclusive { one.cpus - one.shared } else { CpuSet::EMPTY };
+                exclusive | one.idle | one.own_pool
+            })
             .fold(CpuSet::EMPTY, |all, cpus| all | cpus);
         self.containers.retain(|one| namespaces.contains(&one.namespace));
         self.refusals.retain(|one| namespaces.contains(&one.namespace));
@@ -414,6 +425,8 @@ impl ContainerStatus {
             cpus: container.runs_on,
             reserved: container.pool == PoolKind::Reserved,
             shared: container.shared,
+            own_pool: container.own_pool,
+            pool_badge: history.badges.of_own_pool(container),
             leaving: container.leaving,
             idle: container.idle,
             asks: container.asks,
@@ -439,6 +452,8 @@ impl ContainerStatus {
     pub fn usage(&self) -> Option<Usage> {
         if self.exclusive {
             self.badge.map(Usage::Held)
+        } else if !self.own_pool.is_empty() {
+            self.pool_badge.map(Usage::Held)
         } else if self.reserved {
             Some(Usage::Reserved)
         } else {
@@ -453,11 +468,14 @@ pub fn by_name(a: [&str; 3], b: [&str; 3]) -> Ordering {
     orders.fold(Ordering::Equal, Ordering::then)
 }
 
-/// `NAMESPACE/POD/CONTAINER` for people; empty if these are. The author of a pod, or a hostile
+/// `NAMESPACE/POD/CONTAINER` for people, or `NAMESPACE/POD`; empty if these are. The author of a pod, or a hostile
 /// runtime, chooses names.
 pub fn full_name(namespace: &str, pod: &str, container: &str) -> String {
     if pod.is_empty() && container.is_empty() {
         return String::new();
+    }
+    if container.is_empty() {
+        return printable(&format!("{namespace}/{pod}"));
     }
     printable(&format!("{namespace}/{pod}/{container}"))
 }

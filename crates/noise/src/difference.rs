@@ -240,8 +240,8 @@ fn table_growth(earlier: &Table, later: &Table, cause: fn(&str, &Row) -> Cause) 
     growth
 }
 
-/// The growth of a counter that the kernel keeps in 32 bits, and begins anew for a new device under the
-/// old number. A fall by more than half of the range is taken as a wrap-around.
+/// The growth of a counter. The kernel keeps 32 bits, and starts at 0 for a new device under an old number:
+/// a fall by more than half of the range is a wrap-around, any other a new device.
 fn grown(earlier: u64, later: u64) -> u64 {
     if let Some(growth) = later.checked_sub(earlier) {
         return growth;
@@ -409,7 +409,7 @@ fn thread_kind(owners: &[Owner], thread: &Thread, cpu: usize) -> Kind {
         if thread.name.starts_with("irq/") {
             return Kind::InterruptThread;
         }
-        let is_bound = thread.allowed.len() == 1;
+        let is_bound = thread.allowed.len() == 1 && thread.allowed.contains(cpu);
         return if is_bound { Kind::PerCpuThread } else { Kind::KernelThread };
     }
     let is_owners = owners.iter().any(|owner| thread.cgroup.is_in(&owner.cgroup));

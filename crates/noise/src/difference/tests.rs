@@ -191,6 +191,8 @@ fn threads_that_ran_are_told_apart() {
         on(2, Task::kernel(22, "kworker/u16:4-writeback", "0-7")),
         on(3, Task::kernel(23, "kswapd0", "0-3")),
         Task::kernel(24, "irq/41-nvme0q3", "3"),
+        // Bound to another CPU since it ran.
+        on(5, Task::kernel(25, "rcuop/7", "7")),
         on(2, Task::process(50, "containerd", "/system.slice/containerd.service")),
         on(3, Task::process(60, "neighbour", OTHER)),
         on(5, Task::process(70, "main", MAIN)),
@@ -214,6 +216,7 @@ fn threads_that_ran_are_told_apart() {
             "3 interrupt thread irq/41-nvme0q3 3/2",
             "3 per-CPU kernel thread kworker/3:1-events 3/2",
             "5 other container main 3/2",
+            "5 kernel thread rcuop/7 3/2",
         ]
     );
     // Threads of the owner, also in cgroups below.

@@ -1,0 +1,420 @@
+//! [`Sample`]: interrupts, softirqs and threads at one moment, from `/proc`.
+//!
+//! The formats are those of proc(5) and of the kernel's `kernel/irq/proc.c` (`show_interrupts`),
+//! `fs/proc/softirqs.c` and `fs/proc/array.c`. Threads vanish while they are read: a thread without a
+//! readable file is left out, and is never an error.
+
+use cpuset::{CgroupPath, CpuSet};
+use kernel::Kernel;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A flag of kernel threads in field 9 of `/proc/PID/stat` (`include/linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
+/// In the first pid namespace, and only there, this is kthreadd.
+const KTHREADD: &str = "2";
+/// A pid namespace with fewer processes, none of them a kernel thread, is a container's.
+const FEW_PROCESSES: usize = 8;
+
+/// Where the files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roots {
+    /// The directory with `interrupts` and `softirqs`, which are the host's in every container.
+    pub counters: PathBuf,
+    /// The directory with a directory for each process.
+    pub processes: PathBuf,
+    /// The cgroup at which this program's cgroup namespace begins. `/proc/PID/cgroup` is relative to
+    /// it. `None` if this program is in the host's cgroup namespace, or if the cgroup is unknown:
+    /// relative paths are then compared by their ends.
+    pub cgroup_namespace: Option<CgroupPath>,
+}
+
+impl Default for Roots {
+    fn default() -> Roots {
+        Roots { counters: "/proc".into(), processes: "/proc".into(), cgroup_namespace: None }
+    }
+}
+
+/// Which threads a program sees, from none to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Visibility {
+    /// Interrupts and softirqs only: this program's pid namespace has only its own container.
+    InterruptsOnly,
+    /// Processes of this program's pid namespace. There are kernel threads, but none is visible.
+    Processes,
+    /// All threads of the host.
+    Host,
+}
+
+#[derive(Debug)]
+pub enum SampleError {
+    Unreadable { path: PathBuf, source: io::Error },
+    NoHeader { path: PathBuf },
+}
+
+impl fmt::Display for SampleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleError::Unreadable { path, source } => {
+                write!(f, "cannot read {}: {source}", path.display())
+            }
+            SampleError::NoHeader { path } => write!(
+                f,
+                "unexpected format of {}: the first line must name CPUs, such as CPU0",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl Error for SampleError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            SampleError::Unreadable { source, .. } => Some(source),
+            SampleError::NoHeader { .. } => None,
+        }
+    }
+}
+
+/// The counters of watched CPUs at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    pub(crate) interrupts: Table,
+    pub(crate) softirqs: Table,
+    pub(crate) visibility: Visibility,
+    /// Threads that may run on watched CPUs, or ran there last.
+    pub(crate) threads: BTreeMap<ThreadId, Thread>,
+    /// All other threads, which may become one of the former before the next sample.
+    pub(crate) elsewhere: BTreeMap<ThreadId, Usage>,
+}
+
+impl Sample {
+    /// Reads the counters of the CPUs in `watched`. The time this takes grows with the number of
+    /// threads: three files for each.
+    ///
+    /// # Errors
+    /// If the table of interrupts or of softirqs cannot be read. A table of more than 16 MiB, which
+    /// takes about 2000 CPUs with 800 interrupts, is refused by [`Kernel::read`].
+    pub fn take(
+        kernel: &dyn Kernel,
+        roots: &Roots,
+        watched: CpuSet,
+    ) -> Result<Sample, SampleError> {
+        let interrupts = read_table(kernel, roots.counters.join("interrupts"), &watched)?;
+        let softirqs = read_table(kernel, roots.counters.join("softirqs"), &watched)?;
+        let mut sample = Sample {
+            interrupts,
+            softirqs,
+            visibility: Visibility::InterruptsOnly,
+            threads: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+        };
+        let processes = numbered(kernel, &roots.processes);
+        sample.visibility = visibility(kernel, &roots.processes, processes.len());
+        if sample.visibility != Visibility::InterruptsOnly {
+            for process in processes {
+                sample.add_process(kernel, roots, process, &watched);
+            }
+        }
+        Ok(sample)
+    }
+
+    fn add_process(&mut self, kernel: &dyn Kernel, roots: &Roots, process: u32, watched: &CpuSet) {
+        let directory = roots.processes.join(process.to_string());
+        // Most processes have no thread of interest, and need no cgroup.
+        let mut cgroup = None;
+        for thread in numbered(kernel, &directory.join("task")) {
+            let files = directory.join("task").join(thread.to_string());
+            let Some(stat) = read(kernel, &files.join("stat")).and_then(|text| Stat::parse(&text))
+            else {
+                continue;
+            };
+            let Some(status) =
+                read(kernel, &files.join("status")).and_then(|text| Status::parse(&text))
+            else {
+                continue;
+            };
+            let id = ThreadId { thread, started: stat.started };
+            let usage = Usage {
+                ticks: stat.ticks,
+                voluntary: status.voluntary,
+                involuntary: status.involuntary,
+            };
+            if status.allowed.is_disjoint(watched) && !watched.contains(stat.last_cpu) {
+                self.elsewhere.insert(id, usage);
+                continue;
+            }
+            let cgroup = cgroup.get_or_insert_with(|| {
+                let text = read(kernel, &directory.join("cgroup")).unwrap_or_default();
+                Membership::parse(&text, roots.cgroup_namespace.as_ref())
+            });
+            let thread = Thread {
+                process,
+                name: stat.name,
+                is_kernel: stat.is_kernel,
+                last_cpu: stat.last_cpu,
+                allowed: status.allowed,
+                usage,
+                cgroup: cgroup.clone(),
+            };
+            self.threads.insert(id, thread);
+        }
+    }
+}
+
+/// A thread id is used again; its start tells one thread from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ThreadId {
+    pub(crate) thread: u32,
+    /// In ticks since the boot.
+    pub(crate) started: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Thread {
+    pub(crate) process: u32,
+    /// As in `/proc`: any bytes but NUL, with U+FFFD where they are not UTF-8.
+    pub(crate) name: String,
+    pub(crate) is_kernel: bool,
+    pub(crate) last_cpu: usize,
+    pub(crate) allowed: CpuSet,
+    pub(crate) usage: Usage,
+    pub(crate) cgroup: Membership,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Usage {
+    /// User and system time, in units of 10 ms (`USER_HZ`). A thread that runs for microseconds may
+    /// have none: its context switches show that it ran.
+    pub(crate) ticks: u64,
+    pub(crate) voluntary: u64,
+    pub(crate) involuntary: u64,
+}
+
+/// The cgroup of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Membership {
+    /// Without a slash at either end; empty for the root.
+    pub(crate) path: String,
+    /// Whether only the end of the path is known: `/proc` shows `..` for cgroups above the program's
+    /// own cgroup namespace.
+    pub(crate) is_end: bool,
+}
+
+impl Membership {
+    /// Reads `/proc/PID/cgroup`: the line of cgroup v1's cpuset controller, or that of v2.
+    fn parse(text: &str, namespace: Option<&CgroupPath>) -> Membership {
+        let mut unified = None;
+        let mut cpuset = None;
+        for line in text.lines() {
+            let mut parts = line.splitn(3, ':').skip(1);
+            match (parts.next(), parts.next()) {
+                (Some(""), Some(path)) => unified = Some(path),
+                (Some(controllers), Some(path))
+                    if controllers.split(',').any(|one| one == "cpuset") =>
+                {
+                    cpuset = Some(path);
+                }
+                _ => {}
+            }
+        }
+        let path = cpuset.or(unified).unwrap_or_default().trim_matches('/');
+        // The kernel appends this to the path of a removed cgroup.
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let above = parts.iter().take_while(|part| **part == "..").count();
+        parts.drain(..above);
+        let Some(namespace) = namespace else {
+            return Membership { path: parts.join("/"), is_end: above > 0 };
+        };
+        let root: Vec<&str> = namespace.as_str().split('/').collect();
+        let kept = &root[..root.len().saturating_sub(above)];
+        Membership { path: [kept, &parts].concat().join("/"), is_end: false }
+    }
+
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &str> {
+        self.path.split('/')
+    }
+
+    /// Whether this is the cgroup, or one below it.
+    pub(crate) fn is_in(&self, cgroup: &CgroupPath) -> bool {
+        if !self.is_end {
+            let rest = self.path.strip_prefix(cgroup.as_str());
+            return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        }
+        // The known part begins with an end of the cgroup's path.
+        let parts: Vec<&str> = self.parts().collect();
+        let whole: Vec<&str> = cgroup.as_str().split('/').collect();
+        (1..=parts.len().min(whole.len())).any(|length| whole.ends_with(&parts[..length]))
+    }
+}
+
+/// A table with a column for each CPU: `/proc/interrupts` has the online CPUs, `/proc/softirqs` all
+/// that are possible. Only the columns of watched CPUs are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Table {
+    /// The CPUs of the columns.
+    pub(crate) cpus: Vec<usize>,
+    /// By label: a number, or a name such as `LOC`. Rows without a count for each CPU, such as `ERR`,
+    /// are left out.
+    pub(crate) rows: BTreeMap<String, Row>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// In the order of [`Table::cpus`].
+    pub(crate) counts: Vec<u64>,
+    /// The text behind the counts.
+    pub(crate) description: String,
+}
+
+impl Table {
+    /// `None` unless the first line names CPUs, and nothing else.
+    pub(crate) fn parse(text: &str, watched: &CpuSet) -> Option<Table> {
+        let mut lines = text.lines();
+        let mut cpus = Vec::new();
+        let mut is_kept = Vec::new();
+        for title in lines.next()?.split_ascii_whitespace() {
+            let cpu: usize = title.strip_prefix("CPU")?.parse().ok()?;
+            let keep = watched.contains(cpu) && !cpus.contains(&cpu);
+            if keep {
+                cpus.push(cpu);
+            }
+            is_kept.push(keep);
+        }
+        if is_kept.is_empty() {
+            return None;
+        }
+        let rows = lines.filter_map(|line| {
+            let (label, rest) = line.split_once(':')?;
+            Some((label.trim().to_owned(), Row::parse(rest, &is_kept)?))
+        });
+        Some(Table { rows: rows.collect(), cpus })
+    }
+}
+
+impl Row {
+    fn parse(text: &str, is_kept: &[bool]) -> Option<Row> {
+        let mut counts = Vec::new();
+        let mut rest = text;
+        for keep in is_kept {
+            rest = rest.trim_start();
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let count = rest[..end].parse().ok()?;
+            if *keep {
+                counts.push(count);
+            }
+            rest = &rest[end..];
+        }
+        Some(Row { counts, description: rest.trim().to_owned() })
+    }
+}
+
+/// What `/proc/PID/task/TID/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    name: String,
+    is_kernel: bool,
+    ticks: u64,
+    started: u64,
+    last_cpu: usize,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Stat> {
+        // The name has any characters, also parentheses and newlines. Only numbers come behind it.
+        let (head, tail) = text.rsplit_once(')')?;
+        let (_, name) = head.split_once('(')?;
+        let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+        // proc(5) counts from 1, and the first field behind the name is number 3.
+        let field = |number: usize| -> Option<u64> { fields.get(number - 3)?.parse().ok() };
+        Some(Stat {
+            name: name.to_owned(),
+            is_kernel: field(9)? & PF_KTHREAD != 0,
+            ticks: field(14)?.saturating_add(field(15)?),
+            started: field(22)?,
+            last_cpu: usize::try_from(field(39)?).ok()?,
+        })
+    }
+}
+
+/// What `/proc/PID/task/TID/status` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    allowed: CpuSet,
+    voluntary: u64,
+    involuntary: u64,
+}
+
+impl Status {
+    fn parse(text: &str) -> Option<Status> {
+        let mut allowed = None;
+        let mut voluntary = None;
+        let mut involuntary = None;
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(':') else { continue };
+            match key {
+                "Cpus_allowed_list" => allowed = value.parse().ok(),
+                "voluntary_ctxt_switches" => voluntary = value.trim().parse().ok(),
+                "nonvoluntary_ctxt_switches" => involuntary = value.trim().parse().ok(),
+                _ => {}
+            }
+        }
+        Some(Status { allowed: allowed?, voluntary: voluntary?, involuntary: involuntary? })
+    }
+}
+
+fn read_table(kernel: &dyn Kernel, path: PathBuf, watched: &CpuSet) -> Result<Table, SampleError> {
+    match kernel.read(&path) {
+        Ok(bytes) => Table::parse(&String::from_utf8_lossy(&bytes), watched)
+            .ok_or(SampleError::NoHeader { path }),
+        Err(source) => Err(SampleError::Unreadable { path, source }),
+    }
+}
+
+/// `None` for a file that cannot be read, as those of a thread that has ended.
+fn read(kernel: &dyn Kernel, path: &Path) -> Option<String> {
+    let bytes = kernel.read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The directories with a number as their name, ascending; none if the directory has vanished.
+fn numbered(kernel: &dyn Kernel, directory: &Path) -> Vec<u32> {
+    let entries = kernel.entries(directory).unwrap_or_default();
+    let mut numbers: Vec<u32> = entries
+        .iter()
+        .filter_map(|(name, is_dir)| if *is_dir { name.parse().ok() } else { None })
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn visibility(kernel: &dyn Kernel, root: &Path, processes: usize) -> Visibility {
+    let stat = |process: &str| {
+        let text = read(kernel, &root.join(process).join("stat"))?;
+        Stat::parse(&text)
+    };
+    if stat(KTHREADD).is_some_and(|stat| stat.is_kernel) {
+        return Visibility::Host;
+    }
+    // The first process of a container is the plugin, from which `kubectl exec` starts another.
+    let own = stat(&kernel.own_process().to_string());
+    let init = stat("1");
+    let is_own_init = match (own, init) {
+        (Some(own), Some(init)) => own.name == init.name,
+        _ => false,
+    };
+    if is_own_init || processes < FEW_PROCESSES {
+        Visibility::InterruptsOnly
+    } else {
+        Visibility::Processes
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -148,6 +148,7 @@ impl Node {
             qos,
             budget: None,
             limits: Default::default(),
+            own_resources: None,
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

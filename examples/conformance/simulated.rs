@@ -3,13 +3,14 @@
 use super::memory::amounts;
 use cpuset::CpuSet;
 use ledger::{
-    Admission, Channel, Container, ContainerId, ContainerKind, CpuRequest, CpuSetting, Event,
-    Ledger, MemoryClaim, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Update, What,
+    Admission, Channel, Claim, Container, ContainerId, ContainerKind, CpuRequest, CpuSetting,
+    Event, Ledger, MemoryClaim, MilliCpu, Pod, PodLevelResources, PodUid, Qos, SandboxId, Settings,
+    Update, What,
 };
-use placement::memory_manager::{Amounts, Claim};
-use placement::{self, Hint, Rejection};
+use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
+use placement::{Hint, Rejection, Scope};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology::Topology;
 
 #[derive(Debug, Deserialize)]
@@ -40,7 +41,7 @@ pub(crate) struct ContainerSpec {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Granted {
     pub(crate) cpus: Option<CpuSet>,
-    pub(crate) memory: Option<Claim>,
+    pub(crate) memory: Option<MemoryOnNodes>,
 }
 
 /// Exclusive CPUs by container, and the NUMA affinity they were chosen under.
@@ -48,12 +49,7 @@ pub(crate) type Admitted = BTreeMap<String, (CpuSet, Hint)>;
 
 impl ContainerSpec {
     fn milli(&self) -> Option<MilliCpu> {
-        let cpu = self.cpu.as_ref()?;
-        let milli = match cpu.strip_suffix('m') {
-            Some(milli) => milli.parse().ok()?,
-            None => cpu.parse::<u64>().ok()? * 1000,
-        };
-        Some(MilliCpu(milli))
+        milli(self.cpu.as_ref()?)
     }
 
     fn limits(&self) -> Option<Amounts> {
@@ -77,13 +73,22 @@ impl PodSpec {
     }
 
     /// Whether containers of the pod with whole CPUs get exclusive ones. With pod-level resources
-    /// none does, unless an alpha feature is enabled.
-    fn is_exclusive(&self) -> bool {
-        self.qos == "guaranteed" && self.pod_cpu.is_none()
+    /// none does, unless these have managers.
+    fn is_exclusive(&self, pod_level: bool) -> bool {
+        self.qos == "guaranteed" && (self.pod_cpu.is_none() || pod_level)
+    }
+
+    pub(super) fn has_own_resources(&self) -> bool {
+        self.pod_cpu.is_some()
     }
 
     /// The most exclusive CPUs at a time: sidecars keep running, init containers run one by one.
-    fn budget(&self) -> usize {
+    fn budget(&self, has_bubbles: bool, pod_level: bool) -> MilliCpu {
+        if let (true, "guaranteed", Some(all)) =
+            (has_bubbles, self.qos.as_str(), self.pod_cpu.as_deref().and_then(milli))
+        {
+            return all;
+        }
         let mut sidecars = 0;
         let mut most = 0;
         for spec in &self.init {
@@ -94,11 +99,17 @@ impl PodSpec {
             }
         }
         let apps: usize = self.containers.iter().map(ContainerSpec::whole_cpus).sum();
-        if self.is_exclusive() { most.max(sidecars + apps) } else { 0 }
+        let budget = if self.is_exclusive(pod_level) { most.max(sidecars + apps) } else { 0 };
+        MilliCpu(budget as u64 * 1000)
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.all().map(|(_, spec)| &spec.name)
+    }
+
+    /// Whether it asks for whole CPUs.
+    pub(super) fn is_whole(&self, name: &str) -> bool {
+        self.all().any(|(_, spec)| spec.name == name && spec.whole_cpus() > 0)
     }
 
     pub(super) fn is_init(&self, name: &str) -> bool {
@@ -164,9 +175,13 @@ impl PodSpec {
     }
 
     /// Checks that each container has as many exclusive CPUs as it requests.
-    pub(super) fn check_sizes(&self, admitted: &Admitted) -> Result<(), String> {
+    pub(super) fn check_sizes(&self, admitted: &Admitted, pod_level: bool) -> Result<(), String> {
         for (_, spec) in self.all() {
-            let expect = if self.is_exclusive() { spec.whole_cpus() } else { 0 };
+            // It may share the CPUs of its pod.
+            if pod_level && self.pod_cpu.is_some() && spec.whole_cpus() == 0 {
+                continue;
+            }
+            let expect = if self.is_exclusive(pod_level) { spec.whole_cpus() } else { 0 };
             let assigned = admitted.get(&spec.name).map_or(0, |(cpus, _)| cpus.len());
             if assigned != expect {
                 return Err(format!("{} has {assigned} CPUs, not {expect}", spec.name));
@@ -174,6 +189,14 @@ impl PodSpec {
         }
         Ok(())
     }
+}
+
+fn milli(cpu: &str) -> Option<MilliCpu> {
+    let milli = match cpu.strip_suffix('m') {
+        Some(milli) => milli.parse().ok()?,
+        None => cpu.parse::<u64>().ok()? * 1000,
+    };
+    Some(MilliCpu(milli))
 }
 
 fn add(to: &mut Amounts, other: &Amounts) {
@@ -195,21 +218,29 @@ pub(crate) struct Node {
     serial: usize,
     /// What the containers of the last pod got.
     granted: BTreeMap<String, Granted>,
+    /// The last NUMA affinity.
+    hint: Hint,
 }
 
 impl Node {
-    pub(crate) fn new(topology: Topology, placement: placement::Settings) -> Node {
-        let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
-        Node::with_settings(topology, settings)
-    }
-
     pub(crate) fn with_settings(topology: Topology, settings: Settings) -> Node {
         Node {
             ledger: Ledger::new(topology, settings, Vec::new()),
             live: BTreeMap::new(),
             serial: 0,
             granted: BTreeMap::new(),
+            hint: Hint::ANY,
         }
+    }
+
+    /// Whether pods with resources of their own have CPUs of their own.
+    pub(crate) fn is_pod_level(&self) -> bool {
+        self.ledger.settings().pod_level_resources == PodLevelResources::OwnPool
+    }
+
+    fn has_bubbles(&self) -> bool {
+        let scope = self.ledger.settings().placement.topology_manager.scope;
+        self.is_pod_level() && scope == Scope::Pod
     }
 
     /// The kubelet's default set: the shared pool without the CPUs that ended containers lend to
@@ -235,20 +266,40 @@ impl Node {
         self.event(Event::RunPod(pod.clone()))?;
         self.live.insert(spec.name.clone(), (pod.clone(), Vec::new()));
         let mut admitted = Admitted::new();
+        let mut sharing = BTreeSet::new();
         for (kind, spec) in spec.all() {
             let container = self.container(&pod, kind, spec);
             match self.start(&pod, container)? {
                 Ok(Some(exclusive)) => {
                     admitted.insert(spec.name.clone(), exclusive);
                 }
-                Ok(None) => {}
+                // The kubelet counts the own pool of a pod to each container that shares it.
+                Ok(None) => {
+                    if let Some(own_pool) = self.own_pool(&pod) {
+                        sharing.insert(spec.name.clone());
+                        admitted.insert(spec.name.clone(), (own_pool, self.hint));
+                    }
+                }
                 Err(rejection) => {
                     self.remove(&pod.name)?;
                     return Ok(Err(rejection));
                 }
             }
         }
+        // Of those that share an own pool, all but init containers have what is left of it now.
+        if let Some(own_pool) = self.own_pool(&pod) {
+            for (name, (cpus, _)) in &mut admitted {
+                if sharing.contains(name) && !spec.is_init(name) {
+                    *cpus = own_pool;
+                }
+            }
+        }
         Ok(Ok(admitted))
+    }
+
+    fn own_pool(&self, pod: &Pod) -> Option<CpuSet> {
+        let is_its = |claim: &Claim| claim.pod_uid == pod.uid && claim.container.is_empty();
+        self.ledger.claims().find(is_its).map(|claim| claim.cpus)
     }
 
     /// Creates and starts a container; an init container runs to its end.
@@ -272,10 +323,17 @@ impl Node {
         let Some(setting) = decided else {
             return self.started(pod, container).map(|()| Ok(None));
         };
-        let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
-            What::Assigned { placement, .. } => Some((placement.cpus, placement.hint)),
-            _ => None,
-        });
+        let mut assigned = None;
+        for note in self.ledger.take_notes() {
+            match note.what {
+                What::Assigned { placement, .. } => {
+                    assigned = Some((placement.cpus, placement.hint));
+                    self.hint = placement.hint;
+                }
+                What::PodAssigned { placement, .. } => self.hint = placement.hint,
+                _ => {}
+            }
+        }
         if setting.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == setting.cpus()) {
             return Err(format!(
                 "{} is pinned to {:?}, logged {assigned:?}",
@@ -384,8 +442,9 @@ impl Node {
                 "besteffort" => Qos::BestEffort,
                 other => return Err(format!("unknown class {other}")),
             },
-            budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
+            budget: Some(spec.budget(self.has_bubbles(), self.is_pod_level())),
             limits: spec.limits(),
+            own_resources: Some(spec.has_own_resources()),
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

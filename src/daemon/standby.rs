@@ -162,6 +162,7 @@ mod tests {
             pool: PoolKind::General,
             budget: None,
             limits: Default::default(),
+            own_resources: None,
             annotations: Default::default(),
             cgroup: None,
         }

@@ -244,6 +244,7 @@ mod tests {
             qos,
             budget: None,
             limits: Default::default(),
+            own_resources: None,
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

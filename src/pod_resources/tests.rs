@@ -27,6 +27,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             qos: Qos::Guaranteed,
             budget: None,
             limits: Default::default(),
+            own_resources: None,
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

@@ -49,6 +49,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         qos: Qos::Guaranteed,
         budget: amount,
         limits: Default::default(),
+        own_resources: None,
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

@@ -126,6 +126,7 @@ impl Node<'_> {
             qos,
             budget: budget.map(MilliCpu),
             limits: Default::default(),
+            own_resources: None,
             pool: Default::default(),
             annotations: self.annotations(),
             cgroup: None,

@@ -15,6 +15,7 @@ pub(crate) fn pod_and_container(name: &str, qos: Qos, milli: u64) -> (Pod, Conta
         qos,
         budget: amount,
         limits: Default::default(),
+        own_resources: None,
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

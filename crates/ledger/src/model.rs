@@ -171,6 +171,9 @@ pub struct Pod {
     pub budget: Option<MilliCpu>,
     /// Its memory limit and its huge pages; empty if the event does not have them.
     pub limits: Amounts,
+    /// Whether it has resources of its own (`spec.resources`); `None` if the event does not have it, as
+    /// those of runtimes.
+    pub own_resources: Option<bool>,
     /// The annotations for this plugin; empty if the pod has none, or if the event has none.
     pub annotations: Annotations,
     /// It exists as long as the pod does; `None` if the event does not have it.

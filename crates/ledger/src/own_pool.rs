@@ -7,7 +7,8 @@
 //! which no other pod runs: the own pool. Slices and own pool together are the pod's CPUs until it
 //! ends.
 //!
-//! NRI does not show whether a pod has `spec.resources`. A pod whose containers' requests add up to
+//! NRI does not show whether a pod has `spec.resources`
+//! ([`Pod::own_resources`](super::Pod::own_resources)). A pod whose containers' requests add up to
 //! whole CPUs looks the same and is treated the same: its containers without whole CPUs share the
 //! rest of the pod's CPUs, and not the node's shared pool.
 //!
@@ -58,6 +59,7 @@ pub(super) fn governs(node: &Node, pod: &PodEntry) -> bool {
         || (may_have(node, pod)
             && has_whole_budget()
             && pod.containers().next().is_none()
+            && pod.pod.own_resources != Some(false)
             // They would be more than the pod's budget.
             && !keeps_cpus_idle(&node.settings, &pod.pod))
 }
@@ -265,7 +267,11 @@ impl PodShare {
             }
         }
         let what = match slice {
-            Some((placement, request)) => What::Assigned { placement, request },
+            Some((placement, request)) => {
+                // A slice has the affinity of its pod.
+                let hint = pod.affinity.map_or(placement.hint, |(_, hint)| hint);
+                What::Assigned { placement: Placement { hint, ..placement }, request }
+            }
             None if self.own_pool.is_empty() => What::LeftShared(NONE_LEFT.to_owned()),
             None => What::SharesOwnPool(self.own_pool),
         };

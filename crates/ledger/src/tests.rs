@@ -178,6 +178,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         qos,
         budget: Some(MilliCpu(milli)),
         limits: Default::default(),
+        own_resources: None,
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

@@ -170,6 +170,7 @@ impl PodSpec {
             qos: self.qos,
             budget: as_reported(self.request(), self.peak(|one| one.limit)).budget(),
             limits: self.memory(),
+            own_resources: None,
             pool: Default::default(),
             annotations: self.annotations.clone(),
             cgroup: None,

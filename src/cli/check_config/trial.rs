@@ -61,6 +61,7 @@ fn as_listed(claim: &Claim) -> (Pod, Container) {
         qos: Qos::Guaranteed,
         budget: None,
         limits: Default::default(),
+        own_resources: None,
         // The state file lacks annotations. A running container keeps its CPUs without them.
         pool: Default::default(),
         annotations: Default::default(),

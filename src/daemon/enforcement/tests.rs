@@ -79,6 +79,7 @@ fn create(id: &str) -> Admission {
             qos: Qos::Guaranteed,
             budget: amount,
             limits: Default::default(),
+            own_resources: None,
             pool: Default::default(),
             annotations: Default::default(),
             cgroup: None,

@@ -55,6 +55,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         pool,
         budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
         limits: limits(&pod.linux.pod_resources),
+        own_resources: None,
         annotations: pod.annotations.iter().collect(),
         cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
     }
@@ -482,6 +483,7 @@ mod tests {
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
                 limits: Amounts::new(),
+                own_resources: None,
                 pool: Default::default(),
                 annotations: Default::default(),
                 cgroup: cpuset::CgroupPath::new("kubepods/poduid"),

@@ -215,8 +215,20 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
-        self.pod =
-            Pod { sandbox, uid, namespace, name, qos, pool, budget, limits, annotations, cgroup };
+        let own_resources = self.pod.own_resources.or(pod.own_resources);
+        self.pod = Pod {
+            sandbox,
+            uid,
+            namespace,
+            name,
+            qos,
+            pool,
+            budget,
+            limits,
+            own_resources,
+            annotations,
+            cgroup,
+        };
     }
 
     /// Whether an event's description of the pod changes neither its wishes nor their bounds.

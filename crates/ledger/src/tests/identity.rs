@@ -12,6 +12,7 @@ fn stub(pod: &Pod) -> Pod {
         qos: Qos::Unknown,
         budget: None,
         limits: Default::default(),
+        own_resources: None,
         pool: Default::default(),
         annotations: Default::default(),
         cgroup: None,

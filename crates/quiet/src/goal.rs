@@ -70,6 +70,13 @@ pub struct QuietContainer {
 }
 
 impl Goal {
+    /// Whether no container asks for anything.
+    pub fn is_empty(&self) -> bool {
+        self.containers.iter().all(|container| {
+            container.interrupts == InterruptMode::Leave && container.knobs == Knobs::default()
+        })
+    }
+
     /// The CPUs that interrupts have to stay off.
     pub fn avoided(&self) -> CpuSet {
         self.containers.iter().map(|container| self.avoided_of(container)).collect()

@@ -66,10 +66,9 @@ pub fn read(kernel: &dyn Kernel, roots: &Roots) -> io::Result<Interrupts> {
         let Ok(affinity) = read_set(kernel, affinity_file(roots, number)) else { continue };
         interrupt.affinity = affinity;
         interrupt.effective = effective(kernel, roots, number);
-        let node = kernel.read(&directory(roots, number).join("node")).ok();
+        let node = kernel.read(&directory(roots, number).join("node")).unwrap_or_default();
         // "-1" is no node.
-        interrupt.node =
-            node.and_then(|text| text.trim_ascii().utf8_chunks().next()?.valid().parse().ok());
+        interrupt.node = String::from_utf8_lossy(&node).trim().parse().ok();
         interrupts.active.insert(number, interrupt);
     }
     Ok(interrupts)

@@ -15,11 +15,15 @@ use cpuset::CpuSet;
 use kernel::Kernel;
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// After how many passes a refused write is tried again.
 pub const RETRY: u32 = 60;
+
+/// Relative to `/sys`.
+const WORKQUEUES: &str = "devices/virtual/workqueue";
 
 /// A file, what it says, and what it has to say.
 #[derive(Debug, Clone)]
@@ -43,6 +47,15 @@ pub struct Noise {
     pub chip: String,
     /// The avoided CPUs on which it may fire.
     pub cpus: CpuSet,
+}
+
+impl fmt::Display for Noise {
+    /// `interrupt 30 (nvme0q3, PCI-MSI) on CPU 6`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Noise { number, names, chip, cpus } = self;
+        let origin = wording::printable(&format!("{}, {chip}", names.join(", ")));
+        write!(f, "interrupt {number} ({origin}) on {}", wording::cpus(cpus))
+    }
 }
 
 /// A value of another program that was replaced.
@@ -138,10 +151,14 @@ impl Steering {
         self.originals.is_empty()
     }
 
-    /// One pass: reads, plans, writes what differs, and reads back. Blocks: the kernel may take
+    /// One pass: reads, plans, writes what differs, and reads back. Without a container that asks for
+    /// anything it reads nothing. Blocks: the kernel may take
     /// milliseconds for a write, and irqbalance a second.
     pub fn pass(&mut self, kernel: &dyn Kernel, goal: &Goal) -> Report {
         let mut report = Report::default();
+        if goal.is_empty() && self.originals.is_empty() {
+            return report;
+        }
         let area = goal.area();
         let mut planned = Vec::new();
         let interrupts = match interrupts::read(kernel, &self.roots) {
@@ -157,7 +174,7 @@ impl Steering {
         };
         for setting in [Setting::DefaultAffinity, Setting::Workqueues] {
             match self.read(kernel, &setting) {
-                Ok(present) => planned.extend(self.plan_mask(setting, present, area)),
+                Ok(present) => planned.extend(self.plan_mask(kernel, setting, present, area)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => report.errors.push(format!("cannot read {setting}: {error}")),
             }
@@ -261,15 +278,39 @@ impl Steering {
     }
 
     /// A file with one mask for all of the node.
-    fn plan_mask(&self, setting: Setting, present: Value, area: Area<'_>) -> Option<Planned> {
+    fn plan_mask(
+        &self,
+        kernel: &dyn Kernel,
+        setting: Setting,
+        present: Value,
+        area: Area<'_>,
+    ) -> Option<Planned> {
         let path = self.path(&setting);
         let Value::Cpus(cpus) = present else { return None };
-        let is_welcome = cpus.is_disjoint(&area.avoided);
+        let isolated = self.isolated_from(kernel, &setting);
+        let is_welcome = (cpus - isolated).is_disjoint(&area.avoided);
         let Judgement { original, is_drift } = self.originals.judge(&setting, &present, is_welcome);
-        let Value::Cpus(original) = original else { return None };
-        let wanted = Value::Cpus(area.narrowed(original, None).unwrap_or(cpus));
-        let original = Value::Cpus(original);
+        let Value::Cpus(before) = original else { return None };
+        let wanted = if is_welcome && original == present {
+            cpus
+        } else {
+            let area = Area { avoided: area.avoided | isolated, ..area };
+            area.narrowed(before, None).unwrap_or(cpus)
+        };
+        let wanted = Value::Cpus(wanted);
         Some(Planned { setting, path, present, wanted, original, is_drift, names: Vec::new() })
+    }
+
+    /// CPUs of isolated partitions. The kernel keeps workers off them until the next write of the mask,
+    /// which is obeyed to the letter, so a write has to leave them out (`workqueue_set_unbound_cpumask`).
+    fn isolated_from(&self, kernel: &dyn Kernel, setting: &Setting) -> CpuSet {
+        if *setting != Setting::Workqueues {
+            return CpuSet::EMPTY;
+        }
+        // Linux before 6.7 does not have the file, and leaves the mask alone.
+        let isolated = kernel.read(&self.roots.sys.join(WORKQUEUES).join("cpumask_isolated"));
+        let isolated = isolated.map(|text| CpuSet::from_mask(&String::from_utf8_lossy(&text)));
+        isolated.unwrap_or(Ok(CpuSet::EMPTY)).unwrap_or_default()
     }
 
     /// The files to write: those that differ, without those whose write was refused recently.
@@ -304,10 +345,11 @@ impl Steering {
     fn make(&mut self, kernel: &dyn Kernel, due: Vec<Planned>, outcome: &mut Outcome) {
         let mut failed = self.write(kernel, due.iter(), outcome);
         // A lowest frequency above the highest one is refused until the other file is written.
-        let is_again = |one: &&Planned| {
-            matches!(one.setting, Setting::Knob(_)) && failed.contains_key(&one.setting)
-        };
-        let again: Vec<&Planned> = due.iter().filter(is_again).collect();
+        let again = due.iter().filter(|one| {
+            let error = failed.get(&one.setting).and_then(io::Error::raw_os_error);
+            matches!(one.setting, Setting::Knob(_)) && error == Some(Errno::EINVAL as i32)
+        });
+        let again: Vec<&Planned> = again.collect();
         for one in &again {
             failed.remove(&one.setting);
         }
@@ -334,8 +376,8 @@ impl Steering {
         failed
     }
 
-    /// Reads a file back after its write, which may have failed. One that does not have its value is written once more: another program may have
-    /// written it at the same moment.
+    /// Reads a file back after its write, which may have failed. One that does not have its value is
+    /// written once more: another program may have written it at the same moment.
     fn verify(
         &mut self,
         kernel: &dyn Kernel,
@@ -423,8 +465,8 @@ impl Steering {
         }
     }
 
-    /// Restores all original values. Values that other programs have set since stay. Blocks, as
-    /// [`Steering::pass`].
+    /// Restores all original values. Values that other programs have set since stay. CPUs of isolated
+    /// partitions stay without kernel workers: end the partitions first. Blocks, as [`Steering::pass`].
     pub fn restore(&mut self, kernel: &dyn Kernel) -> Restored {
         let mut restored = Restored::default();
         self.refusals.clear();
@@ -442,7 +484,14 @@ impl Steering {
             }
             let present = self.read(kernel, &setting);
             let path = self.path(&setting);
-            planned.extend(back(path, present, setting, &mut self.originals));
+            let isolated = self.isolated_from(kernel, &setting);
+            let mut one = back(path, present, setting, &mut self.originals);
+            if let Some(Planned { wanted: Value::Cpus(cpus), .. }) = &mut one
+                && !cpus.is_subset(&isolated)
+            {
+                *cpus -= isolated;
+            }
+            planned.extend(one);
         }
         let mut outcome = Outcome::default();
         let due = self.due(kernel, planned, &mut outcome);
@@ -463,13 +512,18 @@ impl Steering {
         match setting {
             Setting::Interrupt(number) => affinity_file(&self.roots, *number),
             Setting::DefaultAffinity => self.roots.proc.join("irq/default_smp_affinity"),
-            Setting::Workqueues => self.roots.sys.join("devices/virtual/workqueue/cpumask"),
+            Setting::Workqueues => self.roots.sys.join(WORKQUEUES).join("cpumask"),
             Setting::Knob(path) => self.roots.sys.join(path),
         }
     }
 
     fn read(&self, kernel: &dyn Kernel, setting: &Setting) -> io::Result<Value> {
-        let text = kernel.read(&self.path(setting))?;
+        let mut text = kernel.read(&self.path(setting))?;
+        if *setting == Setting::Workqueues {
+            // The mask as it was written: the other one follows isolated partitions.
+            let requested = kernel.read(&self.roots.sys.join(WORKQUEUES).join("cpumask_requested"));
+            text = requested.unwrap_or(text);
+        }
         let text = String::from_utf8_lossy(&text);
         let cpus = match setting {
             Setting::Interrupt(_) => text.parse(),

@@ -47,6 +47,10 @@ impl Kernel for Fake {
                 return Err(Errno::EINVAL.into());
             }
         }
+        let requested = path.with_file_name("cpumask_requested");
+        if path.ends_with("workqueue/cpumask") && requested.exists() {
+            Linux.write(&requested, &format!("{text}\n"))?;
+        }
         let rounded = self.rounded.lock().unwrap();
         let text = has(&rounded, path).map_or(text, |file| rounded[&file].as_str());
         Linux.write(path, &format!("{text}\n"))
@@ -343,6 +347,8 @@ fn refused_interrupts_are_reported_and_rarely_tried_again() {
     assert_eq!(noise(&report), refused);
     assert_eq!(report.written, 3);
     // Another goal is no reason to try again.
+    let first = &report.refused[0].0;
+    assert_eq!(first.to_string(), "interrupt 0 (timer, PCI-MSI) on CPU 6");
     node.avoid("5-6");
     for _ in 0..RETRY {
         let report = node.pass();
@@ -412,6 +418,46 @@ fn new_devices_with_old_numbers_are_new() {
     assert_eq!(node.quiet_pass(), 0);
     assert_eq!(node.restore().files, 4);
     assert_eq!([24, 25, 30, 31].map(|irq| node.affinity(irq)), ["0-7", "0-7", "0-7", "5"]);
+}
+
+/// The kernel takes CPUs out of the mask while they are in an isolated partition, and computes it from the
+/// requested one when partitions change.
+#[test]
+fn workers_stay_off_isolated_partitions() {
+    let mut node = Node::new();
+    let file = |name: &str| format!("sys/devices/virtual/workqueue/{name}");
+    let isolate = |node: &Node, list: &str| {
+        let requested = CpuSet::from_mask(&node.get(&file("cpumask_requested"))).unwrap();
+        node.set(&file("cpumask_isolated"), &mask(cpus(list)));
+        node.set(&file("cpumask"), &mask(requested - cpus(list)));
+    };
+    let masks = |node: &Node| {
+        let masks = ["cpumask", "cpumask_requested"].map(|name| node.get(&file(name)));
+        masks.map(|mask| CpuSet::from_mask(&mask).unwrap().to_string())
+    };
+    node.set(&file("cpumask_requested"), "ff");
+    isolate(&node, "6");
+    // The kernel has done it.
+    node.avoid("6");
+    node.quiet_pass();
+    assert_eq!(masks(&node), ["0-5,7", "0-7"]);
+    node.avoid("5-6");
+    node.quiet_pass();
+    assert_eq!(masks(&node), ["0-4,7", "0-4,7"]);
+    isolate(&node, "3,6");
+    assert_eq!(node.quiet_pass(), 1);
+    assert_eq!(masks(&node), ["0-2,4,7", "0-2,4,7"]);
+    assert_eq!(node.quiet_pass(), 0);
+    isolate(&node, "");
+    assert_eq!(node.quiet_pass(), 1);
+    assert_eq!(masks(&node), ["0-4,7", "0-4,7"]);
+    isolate(&node, "3");
+    node.quiet_pass();
+    node.restore();
+    assert_eq!(masks(&node)[0], "0-2,4-7");
+    node.restart();
+    isolate(&node, "");
+    assert_eq!(node.restore().files, 0);
 }
 
 #[test]

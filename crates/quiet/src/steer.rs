@@ -108,6 +108,9 @@ struct Refusal {
     names: Vec<String>,
     wanted: Value,
     why: String,
+    /// Whether another value may be accepted. The kernel refuses any affinity of an interrupt that it
+    /// manages.
+    depends_on_value: bool,
     /// Whether the file could be opened for writing, which its mode decides.
     opens: bool,
     passes: u32,
@@ -405,6 +408,10 @@ impl Steering {
                 return;
             }
         };
+        let depends_on_value = match setting {
+            Setting::Interrupt(_) => !error.as_ref().is_some_and(is_fixed),
+            _ => true,
+        };
         let why = match error {
             Some(error) => Some(error.to_string()),
             None if present != *wanted => {
@@ -422,7 +429,8 @@ impl Steering {
             outcome.failed.insert(setting.clone(), why.clone());
             let opens = kernel.check_writable(path).is_ok();
             let Planned { setting, wanted, names, .. } = one;
-            self.refusals.insert(setting, Refusal { names, wanted, why, opens, passes: 0 });
+            let refusal = Refusal { names, wanted, why, depends_on_value, opens, passes: 0 };
+            self.refusals.insert(setting, refusal);
         } else if one.is_drift {
             let Planned { setting, present, wanted, .. } = one;
             outcome.drift.push(Drift { setting, found: present, wanted });
@@ -535,15 +543,22 @@ impl Steering {
 }
 
 impl Refusal {
-    /// Whether a write has a chance again. The kernel refuses any affinity of an interrupt that it manages,
-    /// but not any value of another file.
+    /// Whether a write has a chance again.
     fn is_over(&self, kernel: &dyn Kernel, one: &Planned) -> bool {
-        let is_new = match one.setting {
-            Setting::Interrupt(_) => !self.names.iter().any(|name| one.names.contains(name)),
-            _ => self.wanted != one.wanted,
-        };
-        is_new || RETRY <= self.passes || kernel.check_writable(&one.path).is_ok() != self.opens
+        let is_other_device =
+            !self.names.is_empty() && !self.names.iter().any(|name| one.names.contains(name));
+        is_other_device
+            || (self.depends_on_value && self.wanted != one.wanted)
+            || RETRY <= self.passes
+            || kernel.check_writable(&one.path).is_ok() != self.opens
     }
+}
+
+/// Whether the kernel refuses any affinity of an interrupt, or any write into `/proc/irq`. Others say that
+/// the CPUs have no free vectors, for example.
+fn is_fixed(error: &io::Error) -> bool {
+    let fixed = [Errno::EIO, Errno::EPERM, Errno::EACCES, Errno::EINVAL, Errno::EROFS];
+    fixed.iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
 }
 
 /// The return of a file to its original value. `None` if the file is gone, or another program has set it

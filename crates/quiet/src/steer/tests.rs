@@ -377,6 +377,24 @@ fn refused_interrupts_are_reported_and_rarely_tried_again() {
 }
 
 #[test]
+fn cpus_without_free_vectors_are_not_tried_again_but_others_are() {
+    let mut node = Node::new();
+    node.add(24, "nic", "6");
+    node.kernel
+        .refused
+        .lock()
+        .unwrap()
+        .insert("irq/24/smp_affinity_list".to_owned(), Errno::ENOSPC);
+    node.avoid("6");
+    assert_eq!(node.pass().refused.len(), 1);
+    assert_eq!(node.pass().written, 0);
+    node.kernel.refused.lock().unwrap().clear();
+    node.avoid("6-7");
+    assert_eq!(node.quiet_pass(), 2);
+    assert_eq!(node.affinity(24), "2-3");
+}
+
+#[test]
 fn effective_masks_are_pending_until_the_next_interrupt() {
     let mut node = Node::new();
     node.add(24, "nic", "0-7");

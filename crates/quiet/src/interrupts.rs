@@ -33,7 +33,8 @@ pub struct Interrupt {
 pub struct Interrupts {
     /// Those with handlers, by their numbers.
     pub active: BTreeMap<u32, Interrupt>,
-    /// Those without: their affinity outlasts a driver that stops and starts its device.
+    /// Those without, or without a readable affinity. An affinity outlasts a driver that stops and starts
+    /// its device.
     pub idle: Vec<u32>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) fn affinity_file(roots: &Roots, number: u32) -> PathBuf {
     directory(roots, number).join("smp_affinity_list")
 }
 
-/// Reads all interrupts. Those that vanish meanwhile are left out.
+/// Reads all interrupts.
 ///
 /// # Errors
 /// If one of both listings cannot be read, which says nothing about any interrupt.
@@ -63,7 +64,10 @@ pub fn read(kernel: &dyn Kernel, roots: &Roots) -> io::Result<Interrupts> {
             interrupts.idle.push(number);
             continue;
         };
-        let Ok(affinity) = read_set(kernel, affinity_file(roots, number)) else { continue };
+        let Ok(affinity) = read_set(kernel, affinity_file(roots, number)) else {
+            interrupts.idle.push(number);
+            continue;
+        };
         interrupt.affinity = affinity;
         interrupt.effective = effective(kernel, roots, number);
         let node = kernel.read(&directory(roots, number).join("node")).unwrap_or_default();
@@ -220,7 +224,7 @@ mod tests {
         fs::write(roots.proc.join("interrupts"), LISTING).unwrap();
         let mut interrupts = read(&Linux, &roots).unwrap();
         interrupts.idle.sort_unstable();
-        assert_eq!(interrupts.idle, [28, 99]);
+        assert_eq!(interrupts.idle, [26, 28, 99]);
         assert!(interrupts.active.keys().eq(&[8, 24, 25]));
         let virtio = &interrupts.active[&24];
         assert_eq!(virtio.affinity.to_string(), "0,2");

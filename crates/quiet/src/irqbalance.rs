@@ -39,8 +39,10 @@ const RESEND: u32 = 6;
 /// What irqbalance does with avoided CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum BanState {
-    /// It does not run, or its socket is not mounted.
+    /// No CPU is avoided, so it was not asked.
     #[default]
+    Unasked,
+    /// It does not run, or its socket is not mounted.
     Absent,
     /// It uses none of them.
     Banned,
@@ -70,6 +72,9 @@ impl Irqbalance {
         originals: &mut Originals,
         avoided: CpuSet,
     ) -> BanState {
+        if avoided.is_empty() && originals.banned().is_none() {
+            return BanState::Unasked;
+        }
         let until = Instant::now() + PATIENCE;
         match self.try_follow(kernel, originals, avoided, until) {
             Ok(state) => state,

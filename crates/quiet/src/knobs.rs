@@ -258,7 +258,6 @@ impl<'a> Planner<'a> {
         }
         for (file, value) in container.knobs.frequencies() {
             if let Err(why) = self.check(&directory.join("cpufreq"), file, &value) {
-                let why = format!("CPU {cpu}: {why}");
                 self.plan.denied.insert(Denied { container: container.name.clone(), why });
             } else {
                 self.want(container, directory.join("cpufreq"), file, value);

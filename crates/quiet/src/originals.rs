@@ -400,4 +400,11 @@ pub(crate) mod tests {
         let (read, problem) = open();
         assert!(read.is_empty() && problem.is_none());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_decoded(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = decode(&bytes);
+        }
+    }
 }

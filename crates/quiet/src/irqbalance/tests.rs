@@ -96,7 +96,7 @@ fn banned_cpus_are_added_verified_and_restored() {
     let mut originals = Originals::default();
     let mut follow =
         |originals: &mut Originals, list: &str| client.follow(&Linux, originals, cpus(list));
-    assert_eq!(follow(&mut originals, ""), BanState::Banned);
+    assert_eq!(follow(&mut originals, ""), BanState::Unasked);
     assert_eq!(follow(&mut originals, "7"), BanState::Banned);
     assert!(originals.is_empty());
     assert_eq!(follow(&mut originals, "2-3"), BanState::Pending);

@@ -1,0 +1,383 @@
+//! Latency knobs of CPUs: idle states and frequencies, as files of sysfs.
+//!
+//! `Documentation/admin-guide/pm/` describes them. Containers ask for them with CRI-O's words
+//! (`cpu-c-states.crio.io`, `cpu-freq-governor.crio.io`).
+
+use crate::Roots;
+use crate::goal::{Goal, QuietContainer};
+use crate::originals::{Judgement, Originals, Setting, Value};
+use crate::steer::{Planned, back};
+use kernel::Kernel;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where the kernel keeps the CPUs, relative to `/sys`.
+const CPUS: &str = "devices/system/cpu";
+const LATENCY: &str = "pm_qos_resume_latency_us";
+const GOVERNOR: &str = "scaling_governor";
+const MIN_FREQUENCY: &str = "scaling_min_freq";
+const MAX_FREQUENCY: &str = "scaling_max_freq";
+
+/// Which idle states a CPU may enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CStates {
+    /// None: an idle CPU polls.
+    Disable,
+    /// Those from which it resumes within this time, in microseconds.
+    MaxLatency(u32),
+}
+
+impl CStates {
+    /// The kernel's word for `pm_qos_resume_latency_us`. Its `0` would mean no limit.
+    fn word(self) -> String {
+        match self {
+            CStates::Disable => "n/a".to_owned(),
+            CStates::MaxLatency(microseconds) => microseconds.to_string(),
+        }
+    }
+}
+
+/// Why the value of a knob cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KnobError {
+    #[error(
+        "c-states {0:?}: expected \"disable\" or \"max-latency:US\" with 1 to {max} microseconds, such as \"max-latency:10\"",
+        max = i32::MAX - 1
+    )]
+    CStates(String),
+    #[error("frequency-governor {0:?}: expected a governor's name, such as \"performance\"")]
+    Governor(String),
+    #[error("{key} {value:?}: expected kHz, or a number with MHz or GHz, such as \"2.4GHz\"")]
+    Frequency { key: &'static str, value: String },
+    #[error("min-frequency is {min} kHz, above max-frequency, which is {max} kHz")]
+    Reversed { min: u64, max: u64 },
+    #[error("{0}")]
+    UnknownKey(String),
+}
+
+impl fmt::Display for CStates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CStates::Disable => f.write_str("disable"),
+            CStates::MaxLatency(microseconds) => write!(f, "max-latency:{microseconds}"),
+        }
+    }
+}
+
+impl FromStr for CStates {
+    type Err = KnobError;
+
+    fn from_str(word: &str) -> Result<CStates, KnobError> {
+        let bad = || KnobError::CStates(wording::shortened(word, 64));
+        if word == "disable" {
+            return Ok(CStates::Disable);
+        }
+        let microseconds = word.strip_prefix("max-latency:").ok_or_else(bad)?;
+        // The kernel reads a signed number; its largest one means no limit.
+        match microseconds.parse::<i32>() {
+            Ok(limit) if 0 < limit && limit < i32::MAX => {
+                Ok(CStates::MaxLatency(limit.unsigned_abs()))
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// What a container asks for. `None` leaves a file alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Knobs {
+    pub c_states: Option<CStates>,
+    pub governor: Option<String>,
+    pub min_frequency_khz: Option<u64>,
+    pub max_frequency_khz: Option<u64>,
+}
+
+impl Knobs {
+    pub const KEYS: [&str; 4] =
+        ["c-states", "frequency-governor", "min-frequency", "max-frequency"];
+
+    /// Reads one knob in the words of a configuration.
+    ///
+    /// ```
+    /// let mut knobs = quiet::Knobs::default();
+    /// knobs.set("c-states", "max-latency:10")?;
+    /// knobs.set("min-frequency", "2.4GHz")?;
+    /// assert_eq!(knobs.min_frequency_khz, Some(2_400_000));
+    /// # Ok::<(), quiet::KnobError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the key or the value is invalid, or the frequencies exclude each other: nothing has changed.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), KnobError> {
+        let mut changed = self.clone();
+        match key {
+            "c-states" => changed.c_states = Some(value.parse()?),
+            "frequency-governor" => changed.governor = Some(governor(value)?),
+            "min-frequency" => changed.min_frequency_khz = Some(khz("min-frequency", value)?),
+            "max-frequency" => changed.max_frequency_khz = Some(khz("max-frequency", value)?),
+            _ => return Err(KnobError::UnknownKey(wording::unknown(key, &Knobs::KEYS))),
+        }
+        if let (Some(min), Some(max)) = (changed.min_frequency_khz, changed.max_frequency_khz)
+            && max < min
+        {
+            return Err(KnobError::Reversed { min, max });
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// The wanted files of `cpufreq`.
+    fn frequencies(&self) -> Vec<(&'static str, String)> {
+        let mut files = Vec::new();
+        files.extend(self.governor.clone().map(|name| (GOVERNOR, name)));
+        files.extend(self.min_frequency_khz.map(|khz| (MIN_FREQUENCY, khz.to_string())));
+        files.extend(self.max_frequency_khz.map(|khz| (MAX_FREQUENCY, khz.to_string())));
+        files
+    }
+}
+
+/// A governor's name; the kernel has at most 15 characters.
+fn governor(name: &str) -> Result<String, KnobError> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > 15 || !name.bytes().all(is_word) {
+        return Err(KnobError::Governor(wording::shortened(name, 64)));
+    }
+    Ok(name.to_owned())
+}
+
+/// `2400000`, `2400MHz` or `2.4GHz`, in kHz.
+fn khz(key: &'static str, text: &str) -> Result<u64, KnobError> {
+    let bad = || KnobError::Frequency { key, value: wording::shortened(text, 64) };
+    // The number of decimals that a kHz has in the unit.
+    let (number, decimals) = match text.strip_suffix("GHz") {
+        Some(number) => (number, 6),
+        None => match text.strip_suffix("MHz") {
+            Some(number) => (number, 3),
+            None => (text.strip_suffix("kHz").unwrap_or(text), 0),
+        },
+    };
+    let number = number.trim_end();
+    let (whole, fraction) = match number.split_once('.') {
+        Some((whole, fraction)) if !fraction.is_empty() => (whole, fraction),
+        Some(_) => return Err(bad()),
+        None => (number, ""),
+    };
+    let is_decimal = format!("{whole}{fraction}").bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_decimal || fraction.len() > decimals {
+        return Err(bad());
+    }
+    match format!("{whole}{fraction:0<decimals$}").parse() {
+        Ok(khz @ 1..=u64::MAX) => Ok(khz),
+        _ => Err(bad()),
+    }
+}
+
+/// A knob that a container asks for and cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Denied {
+    pub container: String,
+    pub why: String,
+}
+
+/// What the knobs of all containers mean on this node.
+#[derive(Debug, Default)]
+pub(crate) struct KnobPlan {
+    pub(crate) planned: Vec<Planned>,
+    pub(crate) denied: BTreeSet<Denied>,
+    /// Files that this node does not have.
+    pub(crate) unavailable: BTreeSet<&'static str>,
+}
+
+/// Plans all knobs, and the return of those that no container asks for any more.
+pub(crate) fn plan(
+    kernel: &dyn Kernel,
+    roots: &Roots,
+    goal: &Goal,
+    originals: &mut Originals,
+) -> KnobPlan {
+    let sys = kernel.resolve(&roots.sys).unwrap_or_else(|_| roots.sys.clone());
+    let mut planner = Planner { kernel, sys, wanted: BTreeMap::new(), plan: KnobPlan::default() };
+    for container in &goal.containers {
+        for cpu in &container.cpus {
+            planner.add(container, cpu);
+        }
+    }
+    let Planner { sys, wanted, mut plan, .. } = planner;
+    for (setting, (container, value)) in &wanted {
+        let path = sys.join(setting);
+        let present = match read(kernel, &path) {
+            Ok(present) => present,
+            Err(error) => {
+                let why = format!("cannot read {}: {error}", path.display());
+                plan.denied.insert(Denied { container: (*container).to_owned(), why });
+                continue;
+            }
+        };
+        let setting = Setting::Knob(setting.clone());
+        let wanted = Value::Text(value.clone());
+        let Judgement { original, is_drift } = originals.judge(&setting, &present, false);
+        plan.planned.push(Planned {
+            setting,
+            path,
+            present,
+            wanted,
+            original,
+            is_drift,
+            names: vec![],
+        });
+    }
+    for setting in originals.settings() {
+        if let Setting::Knob(path) = setting.clone()
+            && !wanted.contains_key(&path)
+        {
+            let path = sys.join(path);
+            let present = read(kernel, &path);
+            plan.planned.extend(back(path, present, setting, originals));
+        }
+    }
+    plan
+}
+
+struct Planner<'a> {
+    kernel: &'a dyn Kernel,
+    sys: PathBuf,
+    /// The wanted value of each file, and the first container that asks for it. CPUs that share a
+    /// frequency policy share its files.
+    wanted: BTreeMap<String, (&'a str, String)>,
+    plan: KnobPlan,
+}
+
+impl<'a> Planner<'a> {
+    fn add(&mut self, container: &'a QuietContainer, cpu: usize) {
+        let directory = self.sys.join(format!("{CPUS}/cpu{cpu}"));
+        if let Some(c_states) = container.knobs.c_states {
+            self.want(container, directory.join("power"), LATENCY, c_states.word());
+        }
+        for (file, value) in container.knobs.frequencies() {
+            if let Err(why) = self.check(&directory.join("cpufreq"), file, &value) {
+                self.plan.denied.insert(Denied { container: container.name.clone(), why });
+            } else {
+                self.want(container, directory.join("cpufreq"), file, value);
+            }
+        }
+    }
+
+    fn want(
+        &mut self,
+        container: &'a QuietContainer,
+        directory: PathBuf,
+        file: &'static str,
+        value: String,
+    ) {
+        // The directory may be a link to that of a policy.
+        let path = directory.join(file);
+        let Ok(path) = self.kernel.resolve(&path) else {
+            self.plan.unavailable.insert(file);
+            return;
+        };
+        let Some(setting) = path.strip_prefix(&self.sys).ok().and_then(|path| path.to_str()) else {
+            self.plan.unavailable.insert(file);
+            return;
+        };
+        let (owner, first) =
+            self.wanted.entry(setting.to_owned()).or_insert((&container.name, value.clone()));
+        if *first != value {
+            let why = format!("{setting} is {first} for {owner}, whose CPUs share it: not {value}");
+            self.plan.denied.insert(Denied { container: container.name.clone(), why });
+        }
+    }
+
+    /// Compares a value with what the files next to it allow. The kernel refuses what they leave open.
+    fn check(&self, directory: &Path, file: &str, value: &str) -> Result<(), String> {
+        let text = |name: &str| match read(self.kernel, &directory.join(name)) {
+            Ok(Value::Text(text)) => Some(text),
+            _ => None,
+        };
+        if file == GOVERNOR {
+            let Some(available) = text("scaling_available_governors") else { return Ok(()) };
+            if !available.split_ascii_whitespace().any(|name| name == value) {
+                return Err(format!(
+                    "frequency governor {value:?} is not available: scaling_available_governors has {}",
+                    wording::or_none(available)
+                ));
+            }
+            return Ok(());
+        }
+        let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
+        let (Some(lowest), Some(highest)) =
+            (number("cpuinfo_min_freq"), number("cpuinfo_max_freq"))
+        else {
+            return Ok(());
+        };
+        match value.parse::<u64>() {
+            Ok(khz) if (lowest..=highest).contains(&khz) => Ok(()),
+            _ => Err(format!(
+                "{file} cannot be {value} kHz: cpuinfo_min_freq and cpuinfo_max_freq allow {lowest} to {highest} kHz"
+            )),
+        }
+    }
+}
+
+pub(crate) fn read(kernel: &dyn Kernel, path: &Path) -> io::Result<Value> {
+    let text = kernel.read(path)?;
+    Ok(Value::Text(String::from_utf8_lossy(&text).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_become_knobs() {
+        let mut knobs = Knobs::default();
+        for (key, value) in [
+            ("c-states", "max-latency:10"),
+            ("frequency-governor", "performance"),
+            ("min-frequency", "800MHz"),
+            ("max-frequency", "3.25 GHz"),
+        ] {
+            knobs.set(key, value).unwrap();
+        }
+        assert_eq!(knobs.c_states, Some(CStates::MaxLatency(10)));
+        assert_eq!(knobs.governor.as_deref(), Some("performance"));
+        assert_eq!(knobs.min_frequency_khz, Some(800_000));
+        assert_eq!(knobs.max_frequency_khz, Some(3_250_000));
+        knobs.set("c-states", "disable").unwrap();
+        assert_eq!(knobs.c_states.map(CStates::word).as_deref(), Some("n/a"));
+        assert_eq!(khz("", "2400000"), Ok(2_400_000));
+        assert_eq!(khz("", "1kHz"), Ok(1));
+
+        let before = knobs.clone();
+        for (key, value) in [
+            ("c-states", "enable"),
+            ("c-states", "max-latency:0"),
+            ("c-states", "max-latency:-1"),
+            ("c-states", "max-latency:2147483647"),
+            ("frequency-governor", ""),
+            ("frequency-governor", "per formance"),
+            ("frequency-governor", "a-governor-with-a-long-name"),
+            ("min-frequency", "4GHz"),
+            ("min-frequency", "0"),
+            ("min-frequency", "-1"),
+            ("min-frequency", "1."),
+            ("min-frequency", "1.5"),
+            ("min-frequency", ".5GHz"),
+            ("min-frequency", "99999999999999999999"),
+            ("c-state", "disable"),
+        ] {
+            knobs.set(key, value).unwrap_err();
+            assert_eq!(knobs, before, "{key} {value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_word_is_read(key in 0..4usize, value in "[0-9.a-zA-Z: é-]{0,24}") {
+            let _ = Knobs::default().set(Knobs::KEYS[key], &value);
+        }
+    }
+}

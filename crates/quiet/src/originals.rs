@@ -1,0 +1,410 @@
+//! [`Originals`]: what files said before this program wrote them.
+//!
+//! A record is saved before the first write of its file, so that a crash at any moment loses nothing, and
+//! forgotten once the file says the same again. None outlives the boot: the kernel starts with its own
+//! values.
+
+use cpuset::CpuSet;
+use kernel::Kernel;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+use std::sync::Arc;
+use std::{fmt, io};
+
+/// The format that this version writes; it reads no other.
+const VERSION: u32 = 1;
+
+/// The file in which [`Originals`] outlive the process.
+pub trait OriginalsFile: fmt::Debug + Send + Sync {
+    /// Reads what [`OriginalsFile::replace`] wrote last.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if nothing was written yet.
+    fn read(&self) -> io::Result<Vec<u8>>;
+
+    /// Replaces the content atomically. It need not survive a crash of the machine.
+    fn replace(&self, content: &[u8]) -> io::Result<()>;
+}
+
+/// A file that this program may write.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Setting {
+    /// The affinity of the interrupt with this number.
+    Interrupt(u32),
+    /// The affinity of interrupts that appear later.
+    DefaultAffinity,
+    /// Where unbound kernel workers run.
+    Workqueues,
+    /// A file of a CPU, relative to `/sys`.
+    Knob(String),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Interrupt(number) => write!(f, "interrupt {number}"),
+            Setting::DefaultAffinity => f.write_str("default_smp_affinity"),
+            Setting::Workqueues => f.write_str("the cpumask of workqueues"),
+            Setting::Knob(path) => f.write_str(path),
+        }
+    }
+}
+
+/// What a file says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Value {
+    Cpus(CpuSet),
+    /// Without white space around it.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Cpus(cpus) => write!(f, "{cpus}"),
+            Value::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The handlers of an interrupt. The kernel gives the number of one that is gone to another device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) names: Vec<String>,
+    pub(crate) before: Value,
+    /// Values of this program. Between a write and its verification, and after a crash, any may be in
+    /// force.
+    pub(crate) ours: Vec<Value>,
+    /// Whether the last of these has read back. From then on, another value is another program's.
+    pub(crate) confirmed: bool,
+}
+
+impl Record {
+    /// Whether an interrupt with these handlers is the recorded one. A device that is stopped has none.
+    pub(crate) fn is_of(&self, names: &[String]) -> bool {
+        names.is_empty() || self.names.iter().any(|name| names.contains(name))
+    }
+}
+
+/// irqbalance's banned CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Banned {
+    /// The socket's path, which has the process id of the daemon: another daemon has its own list.
+    pub(crate) socket: String,
+    pub(crate) before: CpuSet,
+    pub(crate) sent: CpuSet,
+}
+
+/// What a present value means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    /// What counts as the value without this program.
+    pub(crate) original: Value,
+    /// Whether another program has replaced a value of this one.
+    pub(crate) is_drift: bool,
+}
+
+/// The content of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    boot: String,
+    records: Vec<(Setting, Record)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    banned: Option<Banned>,
+}
+
+/// The default has no file, and ends with the process.
+#[derive(Debug, Default)]
+pub struct Originals {
+    file: Option<Arc<dyn OriginalsFile>>,
+    boot: String,
+    records: BTreeMap<Setting, Record>,
+    banned: Option<Banned>,
+    unsaved: bool,
+}
+
+impl Originals {
+    /// Reads what was recorded during this boot. `proc` is usually `/proc`, which has the boot id. The
+    /// text says why a file is ignored: what it had is lost, and present values count as original.
+    pub fn open(
+        file: Arc<dyn OriginalsFile>,
+        kernel: &dyn Kernel,
+        proc: &Path,
+    ) -> (Originals, Option<String>) {
+        let boot = kernel.read(&proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
+        let boot = String::from_utf8_lossy(&boot).trim().to_owned();
+        let content = match file.read() {
+            Ok(bytes) => decode(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Content::default()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut originals = Originals { file: Some(file), boot, ..Originals::default() };
+        let problem = match content {
+            Ok(content) => {
+                if content.boot == originals.boot {
+                    originals.records = content.records.into_iter().collect();
+                    originals.banned = content.banned;
+                }
+                None
+            }
+            Err(why) => Some(why),
+        };
+        (originals, problem)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.banned.is_none()
+    }
+
+    pub(crate) fn get(&self, setting: &Setting) -> Option<&Record> {
+        self.records.get(setting)
+    }
+
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        self.records.keys().cloned().collect()
+    }
+
+    pub(crate) fn forget(&mut self, setting: &Setting) {
+        self.unsaved |= self.records.remove(setting).is_some();
+    }
+
+    pub(crate) fn put(&mut self, setting: &Setting, record: Record) {
+        self.unsaved |= self.records.get(setting) != Some(&record);
+        self.records.insert(setting.clone(), record);
+    }
+
+    pub(crate) fn banned(&self) -> Option<&Banned> {
+        self.banned.as_ref()
+    }
+
+    pub(crate) fn set_banned(&mut self, banned: Option<Banned>) {
+        self.unsaved |= self.banned != banned;
+        self.banned = banned;
+    }
+
+    /// Interprets a present value. A value of another program `is_welcome` if it needs no change: then it
+    /// is the new original.
+    pub(crate) fn judge(&self, setting: &Setting, present: &Value, is_welcome: bool) -> Judgement {
+        let Some(record) = self.get(setting) else {
+            return Judgement { original: present.clone(), is_drift: false };
+        };
+        if record.ours.contains(present) {
+            return Judgement { original: record.before.clone(), is_drift: false };
+        }
+        if is_welcome {
+            return Judgement { original: present.clone(), is_drift: false };
+        }
+        Judgement { original: record.before.clone(), is_drift: record.confirmed }
+    }
+
+    /// Records a write that follows.
+    pub(crate) fn will_write(
+        &mut self,
+        setting: &Setting,
+        names: &[String],
+        write: (&Value, &Value),
+    ) {
+        let (original, wanted) = write;
+        let known = self.records.get(setting).filter(|record| record.before == *original);
+        let mut ours = known.map(|record| record.ours.clone()).unwrap_or_default();
+        if !ours.contains(wanted) {
+            ours.push(wanted.clone());
+        }
+        let record =
+            Record { names: names.to_vec(), before: original.clone(), ours, confirmed: false };
+        self.put(setting, record);
+    }
+
+    /// Updates a record by what its file says after the writes.
+    pub(crate) fn settle(&mut self, setting: &Setting, original: &Value, present: &Value) {
+        let Some(record) = self.records.get(setting) else { return };
+        if present == original {
+            self.forget(setting);
+        } else if record.ours.contains(present) {
+            let ours = vec![present.clone()];
+            self.put(setting, Record { ours, confirmed: true, ..record.clone() });
+        }
+    }
+
+    /// Counts a value that the kernel has made of a written one as this program's.
+    pub(crate) fn add_ours(&mut self, setting: &Setting, value: Value) {
+        if let Some(record) = self.records.get(setting) {
+            let ours = vec![value];
+            self.put(setting, Record { ours, ..record.clone() });
+        }
+    }
+
+    /// Replaces the file if anything has changed.
+    pub(crate) fn save(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if !self.unsaved {
+            return Ok(());
+        }
+        let content = Content {
+            version: VERSION,
+            boot: self.boot.clone(),
+            records: self
+                .records
+                .iter()
+                .map(|(one, record)| (one.clone(), record.clone()))
+                .collect(),
+            banned: self.banned.clone(),
+        };
+        file.replace(&serde_json::to_vec(&content)?)?;
+        self.unsaved = false;
+        Ok(())
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Content, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let invalid = |error: serde_json::Error| error.to_string();
+    let Version { version } = serde_json::from_slice(bytes).map_err(invalid)?;
+    if version != VERSION {
+        return Err(format!("its version is {version}, this program reads {VERSION}"));
+    }
+    let content: Content = serde_json::from_slice(bytes).map_err(invalid)?;
+    for (setting, record) in &content.records {
+        let is_fit = match (setting, &record.before) {
+            (Setting::Knob(path), Value::Text(_)) => is_below_sys(path),
+            (Setting::Knob(_), Value::Cpus(_)) => false,
+            (_, before) => matches!(before, Value::Cpus(_)),
+        };
+        if !is_fit {
+            return Err(format!("it has an invalid record of {setting:?}"));
+        }
+    }
+    Ok(content)
+}
+
+/// Whether a path stays below the directory that it is joined to.
+fn is_below_sys(path: &str) -> bool {
+    Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::disallowed_types, reason = "a file in memory")]
+    use super::*;
+    use kernel::Linux;
+    use std::sync::Mutex;
+
+    /// A file in memory, which counts its writes.
+    #[derive(Debug, Default)]
+    pub(crate) struct InMemory {
+        pub(crate) content: Mutex<Vec<u8>>,
+        pub(crate) writes: Mutex<usize>,
+        pub(crate) is_full: Mutex<bool>,
+    }
+
+    impl OriginalsFile for InMemory {
+        fn read(&self) -> io::Result<Vec<u8>> {
+            let content = self.content.lock().unwrap().clone();
+            if content.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(content) }
+        }
+
+        fn replace(&self, content: &[u8]) -> io::Result<()> {
+            if *self.is_full.lock().unwrap() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            *self.content.lock().unwrap() = content.to_vec();
+            *self.writes.lock().unwrap() += 1;
+            Ok(())
+        }
+    }
+
+    fn cpus(list: &str) -> Value {
+        Value::Cpus(list.parse().unwrap())
+    }
+
+    const ONE: Setting = Setting::Interrupt(24);
+
+    #[test]
+    fn a_value_of_this_program_is_told_from_those_of_others() {
+        let mut originals = Originals::default();
+        let judged = |originals: &Originals, present: &str, is_welcome| {
+            let Judgement { original, is_drift } =
+                originals.judge(&ONE, &cpus(present), is_welcome);
+            (original.to_string(), is_drift)
+        };
+        assert_eq!(judged(&originals, "0-7", false), ("0-7".to_owned(), false));
+        let names = ["nic".to_owned()];
+        originals.will_write(&ONE, &names, (&cpus("0-7"), &cpus("0-3")));
+        // A crash before or after the write.
+        for present in ["0-7", "0-3"] {
+            assert_eq!(judged(&originals, present, false), ("0-7".to_owned(), false));
+        }
+        originals.settle(&ONE, &cpus("0-7"), &cpus("0-3"));
+        assert_eq!(judged(&originals, "0-3", true), ("0-7".to_owned(), false));
+        // Another program's values.
+        assert_eq!(judged(&originals, "0-7", false), ("0-7".to_owned(), true));
+        assert_eq!(judged(&originals, "5", false), ("0-7".to_owned(), true));
+        assert_eq!(judged(&originals, "2", true), ("2".to_owned(), false));
+        // Between two values of this program.
+        originals.will_write(&ONE, &names, (&cpus("0-7"), &cpus("0-1")));
+        for present in ["0-3", "0-1"] {
+            assert_eq!(judged(&originals, present, true), ("0-7".to_owned(), false));
+        }
+        originals.settle(&ONE, &cpus("0-7"), &cpus("0-7"));
+        assert!(originals.is_empty());
+    }
+
+    #[test]
+    fn records_are_valid_for_one_boot() {
+        let file = Arc::new(InMemory::default());
+        let root = tempfile::tempdir().unwrap();
+        let open = || {
+            let shared = Arc::clone(&file) as Arc<dyn OriginalsFile>;
+            Originals::open(shared, &Linux, root.path())
+        };
+        let (mut originals, problem) = open();
+        assert_eq!(problem, None);
+        originals.will_write(&ONE, &["nic".to_owned()], (&cpus("0-7"), &cpus("0-3")));
+        let knob = Setting::Knob("devices/system/cpu/cpu4/power/x".to_owned());
+        let text = |text: &str| Value::Text(text.to_owned());
+        originals.will_write(&knob, &[], (&text("0"), &text("n/a")));
+        let socket = "/run/irqbalance/irqbalance1.sock".to_owned();
+        let banned = Banned { socket, before: CpuSet::EMPTY, sent: "4".parse().unwrap() };
+        originals.set_banned(Some(banned));
+        originals.save().unwrap();
+        originals.save().unwrap();
+        assert_eq!(*file.writes.lock().unwrap(), 1);
+        let (read, problem) = open();
+        assert_eq!(problem, None);
+        assert_eq!(read.records, originals.records);
+        assert_eq!(read.banned, originals.banned);
+
+        let good = String::from_utf8(file.content.lock().unwrap().clone()).unwrap();
+        for (from, to) in [
+            ("{", ""),
+            ("\"version\":1", "\"version\":2"),
+            ("devices/system", "../system"),
+            ("devices/system", "/devices"),
+            ("0-7", "zz"),
+            ("{\"cpus\":\"0-7\"}", "{\"text\":\"0-7\"}"),
+        ] {
+            *file.content.lock().unwrap() = good.replacen(from, to, 1).into_bytes();
+            let (read, problem) = open();
+            assert!(read.is_empty() && problem.is_some(), "{to}");
+        }
+        let other_boot = good.replacen("\"boot\":\"\"", "\"boot\":\"other\"", 1);
+        *file.content.lock().unwrap() = other_boot.into_bytes();
+        let (read, problem) = open();
+        assert!(read.is_empty() && problem.is_none());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_decoded(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -97,8 +97,13 @@ const OF_MEMORY: [Field; 3] = [
 ];
 
 /// Fields about own pools of pods. They use the dice of [`OF_MEMORY`].
-const OF_PODS: [Field; 2] = [
+const OF_PODS: [Field; 3] = [
     ("topologyManagerScope", 90, &["pod"]),
+    (
+        "topologyManagerPolicy",
+        90,
+        &["best-effort", "best-effort", "restricted", "single-numa-node"],
+    ),
     (POD_LEVEL_RESOURCES, 80, &["own-pool", "own-pool", "own-pool", "shared"]),
 ];
 

@@ -1,16 +1,20 @@
 //! `podLevelResources`: what the containers without whole CPUs of a pod share (KEP-5526).
 
 use ledger::{PodLevelResources, Policy, Settings};
-use placement::Scope;
+use placement::{Scope, TopologyPolicy};
 
 pub(super) const FIELD: &str = "podLevelResources";
 
-/// The CPUs of a pod are chosen as a whole, which only the scope `pod` does.
+/// The CPUs of a pod are chosen as a whole, which only the scope `pod` does. The topology manager's policy
+/// `none` has no scope.
 pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
     let has_own_pools = settings.pod_level_resources == PodLevelResources::OwnPool;
-    if has_own_pools && settings.placement.topology_manager.scope != Scope::Pod {
+    let manager = &settings.placement.topology_manager;
+    let in_pod_scope = manager.scope == Scope::Pod && manager.policy != TopologyPolicy::None;
+    if has_own_pools && !in_pod_scope {
         return Err(
-            "own-pool chooses all CPUs of a pod together: it needs topologyManagerScope: pod",
+            "own-pool chooses all CPUs of a pod together: it needs topologyManagerScope: pod and a \
+             topologyManagerPolicy other than none",
         );
     }
     Ok(())
@@ -32,6 +36,7 @@ mod tests {
     use topology::synthetic::Machine;
 
     const STATIC: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\n";
+    const POD_SCOPE: &str = "topologyManagerPolicy: best-effort\ntopologyManagerScope: pod\n";
 
     fn with(text: &str) -> Result<Config, String> {
         let topology = "pack:1 core:4".parse::<Machine>().unwrap().topology().unwrap();
@@ -46,18 +51,22 @@ mod tests {
 
     #[test]
     fn an_own_pool_needs_static_and_the_scope_of_pods() {
-        let own_pool = format!("{STATIC}topologyManagerScope: pod\npodLevelResources: own-pool\n");
+        let own_pool = format!("{STATIC}{POD_SCOPE}podLevelResources: own-pool\n");
         assert_eq!(pods(&with(STATIC).unwrap()), PodLevelResources::Shared);
         assert_eq!(pods(&with(&own_pool).unwrap()), PodLevelResources::OwnPool);
         assert!(with("podLevelResources: shared\n").is_ok());
         for (text, why) in [
             (
                 format!("{STATIC}podLevelResources: own-pool\n"),
-                "line 3: podLevelResources: own-pool chooses all CPUs of a pod together: it needs topologyManagerScope: pod",
+                "line 3: podLevelResources: own-pool chooses all CPUs of a pod together: it needs topologyManagerScope: pod and a topologyManagerPolicy other than none",
             ),
             (
-                "topologyManagerScope: pod\npodLevelResources: own-pool\n".to_owned(),
-                "line 2: podLevelResources: own-pool needs cpuManagerPolicy: static",
+                format!("{STATIC}topologyManagerScope: pod\npodLevelResources: own-pool\n"),
+                "line 4: podLevelResources: own-pool chooses all CPUs of a pod together",
+            ),
+            (
+                format!("{POD_SCOPE}podLevelResources: own-pool\n"),
+                "line 3: podLevelResources: own-pool needs cpuManagerPolicy: static",
             ),
             (
                 "podLevelResources: own\n".to_owned(),
@@ -74,17 +83,17 @@ mod tests {
         let own_pool = "podLevelResources: own-pool\n";
         for (file, entry, on_node) in [
             (
-                format!("{STATIC}topologyManagerScope: pod\n"),
+                format!("{STATIC}{POD_SCOPE}"),
                 "podLevelResources: own-pool",
                 PodLevelResources::OwnPool,
             ),
             (
-                format!("{STATIC}topologyManagerScope: pod\n{own_pool}"),
+                format!("{STATIC}{POD_SCOPE}{own_pool}"),
                 "podLevelResources: shared",
                 PodLevelResources::Shared,
             ),
             (
-                format!("{STATIC}topologyManagerScope: pod\n{own_pool}"),
+                format!("{STATIC}{POD_SCOPE}{own_pool}"),
                 "cpuManagerPolicy: none",
                 PodLevelResources::Shared,
             ),
@@ -93,7 +102,7 @@ mod tests {
             assert_eq!(pods(&config.with(&[0]).unwrap()), on_node, "{entry}");
         }
         let entry = "nodes:\n- names: [a]\n  topologyManagerScope: container\n";
-        let text = format!("{STATIC}topologyManagerScope: pod\n{own_pool}{entry}");
+        let text = format!("{STATIC}{POD_SCOPE}{own_pool}{entry}");
         assert!(with(&text).unwrap_err().contains("needs topologyManagerScope: pod"));
     }
 }

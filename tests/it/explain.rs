@@ -56,7 +56,8 @@ async fn wishes_are_explained() {
 #[tokio::test]
 async fn an_own_pool_is_shown_and_explained() {
     local(async {
-        let own_pool = "topologyManagerScope: pod\npodLevelResources: own-pool\n";
+        let own_pool = "topologyManagerPolicy: best-effort\ntopologyManagerScope: pod\n\
+                        podLevelResources: own-pool\n";
         let daemon = ObservedDaemon::connected(&format!("{CONFIG}{own_pool}")).await;
         for (name, milli) in [("own", 2000), ("half", 500)] {
             let (pod, _) = pod_and_container("a", Qos::Guaranteed, 6000);

@@ -21,7 +21,7 @@ const SYSTEM: i64 = 28;
 const EVICTION: i64 = 100;
 
 /// The topology manager does not admit the best NUMA affinity.
-const NOT_ADMITTED: &str = "TopologyAffinityError";
+const NOT_ADMITTED: &str = "[memorymanager]";
 
 /// The topology manager's limit is eight nodes.
 pub(super) fn applies(shape: &Shape) -> bool {

@@ -13,7 +13,8 @@ use crate::pod::{MIB, Pod};
 use crate::testbed::Testbed;
 use crate::view::View;
 
-const CONFIG: &str = "podLevelResources: own-pool\ntopologyManagerScope: pod";
+const CONFIG: &str =
+    "podLevelResources: own-pool\ntopologyManagerPolicy: best-effort\ntopologyManagerScope: pod";
 const POD: &str = "pod";
 /// CPUs of the pod.
 const CPUS: usize = 4;

@@ -361,6 +361,11 @@ impl World {
                 if at == other_at || cpus.is_empty() {
                     continue;
                 }
+                // A pod's own CPUs are also where its pause container is kept.
+                let is_own_pause = other.container.is_none() && other.pod == owner.pod;
+                if is_own_pause && self.has_own_cpus(owner.pod) {
+                    continue;
+                }
                 self.oracle.overlaps = true;
                 let is_bound = self.is_bound_above(other.pod);
                 let window = self.window_of(owner, is_bound);
@@ -388,6 +393,13 @@ impl World {
             let text = self.describe(container.serial);
             self.fail(format!("{text} has reserved CPUs exclusively"));
         }
+    }
+
+    /// Whether the CPUs of a pod are its own, by the state file.
+    fn has_own_cpus(&self, pod: PodId) -> bool {
+        let Some(uid) = self.pods.get(&pod).map(Pod::uid) else { return false };
+        let claims = self.plugin.claims_on_disk().unwrap_or_default();
+        claims.iter().any(|claim| claim.container.is_empty() && claim.pod_uid.0 == uid)
     }
 
     /// The own pools in the state file that have CPUs.

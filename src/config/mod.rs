@@ -377,7 +377,8 @@ impl Config {
         let policy = settings.placement.topology_manager.policy;
         if policy != TopologyPolicy::None && nodes.len() > MAX_OFFERED_NODES {
             let why = format!(
-                "with memoryManagerPolicy: Static, a machine of more than {MAX_OFFERED_NODES} NUMA nodes                  needs none, and this one has {}",
+                "with memoryManagerPolicy: Static, a machine of more than {MAX_OFFERED_NODES} NUMA nodes \
+                 needs none, and this one has {}",
                 nodes.len()
             );
             return Err(self.source.at("topologyManagerPolicy", why));

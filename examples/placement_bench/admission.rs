@@ -3,7 +3,7 @@
 use crate::runner::options::Config;
 use crate::runner::simulated::{Node, PodSpec};
 use crate::timing::{Timing, time_each};
-use ledger::{Admission, CpuSetting, Event, Ledger, Pod};
+use ledger::{Admission, CpuSetting, Event, Ledger, Pod, Policy, Settings};
 use placement::{EngineKind, Rejection};
 use serde::Deserialize;
 use std::error::Error;
@@ -28,9 +28,10 @@ pub(crate) fn time_admission(
     engine: EngineKind,
 ) -> Result<Timing, Box<dyn Error>> {
     let Sequence { config, steps } = serde_json::from_str(line)?;
-    let mut settings = config.settings(topology).ok_or("not a configuration")??;
-    settings.engine = engine;
-    let mut node = Node::new(topology.clone(), settings);
+    let mut placement = config.settings(topology).ok_or("not a configuration")??;
+    placement.engine = engine;
+    let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
+    let mut node = Node::with_settings(topology.clone(), settings);
     let (last, others) = steps.split_last().ok_or("no pod to admit")?;
     for step in others {
         node.admit(&step.pod)??;

@@ -4,6 +4,7 @@
 //! machine. Both name the file, the line and the field, and both run before the plugin touches any
 //! container.
 
+mod compatibility;
 mod consumers;
 mod exposure;
 mod fields;

@@ -97,7 +97,7 @@ async fn unknown_and_forbidden_wishes_are_refused() {
             "uncor.cpu-manager.nri.io/pod",
             "require",
             "WishUnknownError: annotation uncor.cpu-manager.nri.io/pod: \"uncor\" is unknown, expected cpus or uncore or numa \
-             or smt or placement or isolated-cpus or movable (did you mean uncore?)",
+             or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io",

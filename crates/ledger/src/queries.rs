@@ -151,8 +151,7 @@ impl Ledger {
 
     /// Whether a container with exclusive CPUs wants interrupts kept off some, or latency knobs.
     pub fn asks_for_quiet(&self) -> bool {
-        self.node.assigns()
-            && self.books.containers().any(|container| quieting::asks(&self.node, container.entry))
+        self.books.containers().any(|container| quieting::asks(&self.node, container.entry))
     }
 
     /// The exclusive CPUs of this container on which interrupts may stay; empty unless it has

@@ -13,7 +13,7 @@ use topology::Topology;
 /// What happens to device interrupts on a container's exclusive CPUs; `Leave` without any, or if
 /// the shared pool uses them.
 pub(super) fn interrupts(node: &Node, entry: &ContainerEntry) -> InterruptMode {
-    if has_exclusive(entry) {
+    if has_exclusive(node, entry) {
         entry.terms.interrupts.unwrap_or(node.settings.interrupts)
     } else {
         InterruptMode::Leave
@@ -22,18 +22,18 @@ pub(super) fn interrupts(node: &Node, entry: &ContainerEntry) -> InterruptMode {
 
 /// The latency knobs of a container's exclusive CPUs; none without any, or if the shared pool uses
 /// them.
-pub(super) fn knobs(entry: &ContainerEntry) -> Knobs {
-    if has_exclusive(entry) { entry.terms.knobs.clone() } else { Knobs::NONE }
+pub(super) fn knobs(node: &Node, entry: &ContainerEntry) -> Knobs {
+    if has_exclusive(node, entry) { entry.terms.knobs.clone() } else { Knobs::NONE }
 }
 
-fn has_exclusive(entry: &ContainerEntry) -> bool {
-    entry.claim().is_some() && !entry.is_lent()
+fn has_exclusive(node: &Node, entry: &ContainerEntry) -> bool {
+    node.assigns() && entry.claim().is_some() && !entry.is_lent()
 }
 
 /// Whether a container asks for anything.
 pub(super) fn asks(node: &Node, entry: &ContainerEntry) -> bool {
     interrupts(node, entry) != InterruptMode::Leave
-        || (has_exclusive(entry) && entry.terms.knobs != Knobs::NONE)
+        || (has_exclusive(node, entry) && entry.terms.knobs != Knobs::NONE)
 }
 
 /// The exclusive CPUs of a container on which interrupts may stay; none unless it keeps a core for

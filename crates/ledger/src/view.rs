@@ -120,7 +120,7 @@ impl View {
         counts
     }
 
-    /// Whether a container asks for quiet CPUs, see [`Ledger::asks_for_quiet`](super::Ledger::asks_for_quiet).
+    /// As [`Ledger::asks_for_quiet`](super::Ledger::asks_for_quiet).
     pub fn asks_for_quiet(&self) -> bool {
         self.containers.iter().any(|container| {
             container.interrupts != InterruptMode::Leave || container.knobs != Knobs::NONE
@@ -205,7 +205,7 @@ fn container_view(
         devices: counting(pod, name, &entry.devices).cloned().collect(),
         created_at: entry.created_at,
         interrupts: quieting::interrupts(node, entry),
-        knobs: quieting::knobs(entry),
+        knobs: quieting::knobs(node, entry),
         pod: described,
     }
 }

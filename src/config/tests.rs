@@ -9,7 +9,6 @@ use super::*;
 use ledger::Exposure;
 use ledger::wish::Wish;
 use placement::{EngineKind, UncoreOrder};
-use quiet::InterruptMode;
 use topology::{Cpu, Facts};
 
 fn machine() -> Topology {
@@ -274,6 +273,17 @@ fn interrupts_are_a_field_and_a_wish() {
     refuses(
         "interrupts: awya\n",
         "line 1: interrupts: \"awya\" is unknown, expected leave or away or housekeeping (did you mean away?)",
+    );
+    let warnings = |text: &str| {
+        let config = Config::parse("config.yaml", text).unwrap();
+        config.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("interrupts: leave\n"), [""; 0]);
+    assert_eq!(
+        warnings("interrupts: away\n"),
+        [
+            "line 1: interrupts: no effect without cpuManagerPolicy: static: no container has exclusive CPUs"
+        ]
     );
 }
 

@@ -115,6 +115,28 @@ async fn unknown_and_forbidden_wishes_are_refused() {
     assert_eq!(a.linux.resources.cpu.cpus, "2-3", "the wish is of another container");
 }
 
+#[tokio::test(start_paused = true)]
+async fn annotations_for_crio_count_where_the_configuration_says_so() {
+    let crio = ("irq-load-balancing.crio.io/c", "housekeeping");
+    let allowing = CONFIG.replace("cpus: [exclusive]", "interrupts: [housekeeping]");
+    let both = ["NRI_CPU_MANAGER_HOUSEKEEPING_CPUS=2-3", "OPENSHIFT_HOUSEKEEPING_CPUS=2-3"];
+    for (config, expect) in
+        [(allowing.clone(), &[][..]), (format!("{allowing}compatibility: [crio]\n"), &both)]
+    {
+        let mut node = Node::start_on(Generation::V0_12, &config, &machine()).await;
+        let a = create(&mut node, "a", 4000, crio, Vec::new()).await.unwrap();
+        assert_eq!(a.linux.resources.cpu.cpus, "2-5");
+        let mut housekeeping = environment(&a);
+        housekeeping.retain(|variable| variable.contains("HOUSEKEEPING"));
+        assert_eq!(housekeeping, expect);
+    }
+    let forbidding = format!("{CONFIG}compatibility: [crio]\n");
+    let mut node = Node::start_on(Generation::V0_12, &forbidding, &machine()).await;
+    let refused = create(&mut node, "a", 4000, crio, Vec::new()).await.unwrap_err();
+    let why = "WishNotAllowedError: pods of namespace \"default\" may not wish for interrupts: housekeeping;";
+    assert!(refused.starts_with(why), "{refused}");
+}
+
 /// The refusal is short however many annotations a pod has, and other pods are not affected.
 #[tokio::test(start_paused = true)]
 async fn too_many_wishes_are_refused_without_repeating_them() {

@@ -33,6 +33,8 @@ pub struct Content {
     pub shared: String,
     /// CPUs of `cpus` and `shared` that it is about to lose.
     pub leaving: String,
+    /// CPUs of `cpus` on which interrupts may stay.
+    pub housekeeping: String,
 }
 
 impl Directories {
@@ -63,6 +65,7 @@ impl Directories {
         let files = [
             ("leaving", &content.leaving),
             ("shared", &content.shared),
+            ("housekeeping", &content.housekeeping),
             ("numa_nodes", &content.cpus.numa_nodes),
             ("uncore_caches", &content.cpus.uncore_caches),
             ("cpus", &content.cpus.cpus),

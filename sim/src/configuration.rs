@@ -110,6 +110,17 @@ const OF_PODS: [Field; 3] = [
 /// The chance in percent that [`OF_PODS`] are drawn.
 const PODS: u64 = 20;
 
+/// Fields about interrupts and annotations for CRI-O. They use the dice of [`OF_MEMORY`].
+const OF_QUIET: [Field; 2] = [
+    (INTERRUPTS, 40, &["away", "housekeeping", "leave"]),
+    ("compatibility", 40, &["[crio]", "[crio]", "[]"]),
+];
+
+/// The chance in percent that a change is about [`OF_QUIET`].
+const QUIET: u64 = 20;
+
+const INTERRUPTS: &str = "interrupts";
+
 const POD_LEVEL_RESOURCES: &str = "podLevelResources";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
 
@@ -129,7 +140,9 @@ const TRUE: &[&str] = &["\"true\""];
 /// Allows every wish in one namespace, and has defaults for others.
 const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, ignore, exclusive], \
     numa: [single, closest, spread], smt: [full-cores, isolate], placement: [kubelet, compact], isolated-cpus: [exclude, prefer, require], \
-    cpus: [exclusive, exclusive+shared, shared], movable: [\"true\", \"false\"]}}, \
+    cpus: [exclusive, exclusive+shared, shared], movable: [\"true\", \"false\"], \
+    interrupts: [leave, away, housekeeping], c-states: [disable, \"max-latency:5\"], \
+    frequency-governor: [performance], min-frequency: [1GHz-4GHz], max-frequency: [1GHz-4GHz]}}, \
     {names: [\"batch*\"], defaults: {uncore: prefer, movable: \"false\"}}]";
 
 const EXCEPT: &str = "[{names: [\"batch*\"], cpuManagerPolicy: none}, {names: [trading], \
@@ -150,7 +163,8 @@ pub const FAULTY: [&str; 6] = [
 fn all_fields() -> Vec<(&'static str, u64, Vec<&'static str>)> {
     let above = FIELDS.map(|(field, chance, values)| (field, chance, values.to_vec()));
     let of_words = declarations().filter(|declared| {
-        let has_other_dice = [MEMORY_POLICY, POD_LEVEL_RESOURCES].contains(&declared.name);
+        let has_other_dice =
+            [MEMORY_POLICY, POD_LEVEL_RESOURCES, INTERRUPTS].contains(&declared.name);
         !declared.words.is_empty() && !has_other_dice
     });
     let others =
@@ -186,17 +200,18 @@ impl Configuration {
             }
         }
         let drawn = drawn.changed_in_memory(machine, &mut other_dice);
-        if other_dice.percent(PODS) {
-            drawn.changed_in_pods(machine, &mut other_dice)
+        let drawn = if other_dice.percent(PODS) {
+            drawn.changed_in(&OF_PODS, machine, &mut other_dice)
         } else {
             drawn
-        }
+        };
+        drawn.changed_in(&OF_QUIET, machine, &mut other_dice)
     }
 
-    /// A configuration with other values of the fields about own pools of pods.
-    fn changed_in_pods(&self, machine: &Topology, dice: &mut Dice) -> Configuration {
+    /// A configuration with other values of these fields.
+    fn changed_in(&self, fields: &[Field], machine: &Topology, dice: &mut Dice) -> Configuration {
         let mut changed = self.clone();
-        for (field, chance, values) in OF_PODS {
+        for &(field, chance, values) in fields {
             let with = changed.with(field, dice.pick(values));
             if dice.percent(chance) && with.settings(machine).is_some() {
                 changed = with;
@@ -229,7 +244,10 @@ impl Configuration {
             self.clone()
         };
         if other_dice.percent(PODS) {
-            changed = changed.changed_in_pods(machine, &mut other_dice);
+            changed = changed.changed_in(&OF_PODS, machine, &mut other_dice);
+        }
+        if other_dice.percent(QUIET) {
+            changed = changed.changed_in(&OF_QUIET, machine, &mut other_dice);
         }
         let fields = all_fields();
         for _ in 0..dice.between(1, 3) {

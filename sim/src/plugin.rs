@@ -315,7 +315,7 @@ impl World {
         let Ok(Decoded::Call(call, _)) = decoded else {
             return self.fail("the list was not understood");
         };
-        if let Asked::Call(call) = asked(call) {
+        if let Asked::Call(call) = asked(call, false) {
             self.input(Input::Call(CallId(0), call));
         }
         if let Some(saved) = self.plugin.saved_memory.clone() {

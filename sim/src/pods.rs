@@ -27,6 +27,21 @@ const SYSTEM_NAMESPACE: &str = "infra";
 /// The wish for both exclusive and shared CPUs.
 pub const MIXED: (&str, &str) = ("cpus", "exclusive+shared");
 
+/// Keys and values of wishes about interrupts and latency. Keys of the plugin lack their domain.
+const QUIET_WISHES: [(&str, &str); 11] = [
+    ("interrupts", "leave"),
+    ("interrupts", "away"),
+    ("interrupts", "housekeeping"),
+    ("c-states", "disable"),
+    ("c-states", "max-latency:10"),
+    ("frequency-governor", "performance"),
+    ("min-frequency", "2GHz"),
+    ("max-frequency", "3GHz"),
+    ("irq-load-balancing.crio.io", "disable"),
+    ("cpu-c-states.crio.io", "max_latency:10"),
+    ("cpu-quota.crio.io", "disable"),
+];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Class {
     #[default]
@@ -289,7 +304,9 @@ impl Pod {
         pod.is_static = pod.dice.percent(10);
         pod.namespace = pod.dice.pick(&["sim", "trading", "trading", "batch-1", SYSTEM_NAMESPACE]);
         pod.is_system = settings.system_partition.is_some() && pod.namespace == SYSTEM_NAMESPACE;
-        pod.wish(settings.configuration.has("namespaces"));
+        let is_allowed = settings.configuration.has("namespaces");
+        pod.wish(is_allowed);
+        pod.wish_for_quiet(is_allowed, &mut memory_dice);
         pod.get_devices();
         // In a pod with pod-level resources, some containers have no resources.
         if class == Class::Guaranteed && pod.dice.percent(20) {
@@ -305,7 +322,9 @@ impl Pod {
 
     /// Gives some pods wishes. At most one is about CPUs, so that it is clear which one counts.
     fn wish(&mut self, is_allowed: bool) {
-        let wishes: Vec<String> = Wish::all().map(|wish| wish.to_string()).collect();
+        // Those about interrupts have separate dice.
+        let wishes = Wish::all().filter(|wish| !matches!(wish, Wish::Interrupts(_)));
+        let wishes: Vec<String> = wishes.map(|wish| wish.to_string()).collect();
         let mut is_about_cpus = false;
         // A pod with a wish that is not allowed is refused for ever, so these are rare.
         let chance = if is_allowed && self.namespace == "trading" { 50 } else { 2 };
@@ -320,6 +339,23 @@ impl Pod {
             let scope = &scope[self.dice.below(scope.len())];
             let value = if self.dice.percent(3) { "perhaps" } else { value };
             self.annotations.push((format!("{key}{DOMAIN}{scope}"), value.to_owned()));
+        }
+    }
+
+    /// Gives some pods wishes about interrupts and latency, in annotations of the plugin and of CRI-O.
+    fn wish_for_quiet(&mut self, is_allowed: bool, dice: &mut Dice) {
+        let chance = if is_allowed && self.namespace == "trading" { 30 } else { 1 };
+        while dice.percent(chance) {
+            let name = self.slots[dice.below(self.slots.len())].name.clone();
+            let (key, value) = dice.pick(&QUIET_WISHES);
+            let scopes = if key.ends_with(".crio.io") {
+                [key.to_owned(), key.to_owned(), format!("{key}/{name}")]
+            } else {
+                let key = format!("{key}{DOMAIN}");
+                [key.clone(), format!("{key}/pod"), format!("{key}/container.{name}")]
+            };
+            let key = scopes[dice.below(scopes.len())].clone();
+            self.annotations.push((key, value.to_owned()));
         }
     }
 

@@ -161,7 +161,7 @@ impl World {
             Ok(Decoded::Answered(_)) => return self.finish(),
             Err(error) => return self.fail(format!("{method} was not understood: {error}")),
         };
-        match asked(call) {
+        match asked(call, false) {
             Asked::Call(call) => {
                 let id = CallId(number);
                 if let Some(current) = &mut self.runtime.current {
@@ -392,7 +392,7 @@ impl World {
         let Ok(Decoded::Call(call, _)) = decoded else {
             return self.fail(format!("a validation was not understood: {decoded:?}"));
         };
-        match asked(call) {
+        match asked(call, false) {
             Asked::Validate(container, cpus) => {
                 self.after(TIMEOUT, move |world| world.runtime_gives_up(id));
                 self.input(Input::Validate(id, container, cpus));

@@ -15,11 +15,14 @@ use super::reserved::{self, Reserved};
 use super::source::{ConfigError, Source};
 use super::values::Pairs;
 use super::yaml::{Key, YamlMistake, YamlNode};
-use super::{exposure, memory_only, namespaces, own_pool, policy_options, rebalance};
+use super::{
+    compatibility, exposure, memory_only, namespaces, own_pool, policy_options, rebalance,
+};
 use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;
 use ledger::{Exposure, PodLevelResources, Policy, Settings, Stance};
 use placement::{EngineKind, IsolatedCpus, Scope, TopologyPolicy, UncoreOrder};
+use quiet::InterruptMode;
 use wording::nearest;
 
 /// What the fields say, without the machine.
@@ -112,6 +115,10 @@ const OWN: &[&dyn Field] = &[
         &mut values.settings.memory_only_nodes
     })
     .checked(memory_only::check),
+    &OneOf::new("interrupts", &InterruptMode::ALL, InterruptMode::name, |values| {
+        &mut values.settings.interrupts
+    }),
+    &Other::new("compatibility", compatibility::read, |values| &mut values.settings.reads_crio),
     &Other::new("rebalance", rebalance::read, |values| &mut values.settings.rebalance),
     &Other::new("podResources", pod_resources::read, |values| &mut values.pod_resources),
     &Other::new("consumers", consumers::read, |values| &mut values.consumers),

@@ -4,6 +4,7 @@
 //! machine. Both name the file, the line and the field, and both run before the plugin touches any
 //! container.
 
+mod compatibility;
 mod consumers;
 mod exposure;
 mod fields;
@@ -50,6 +51,7 @@ use placement::memory_manager::{
 use placement::{
     IsolatedCpus, NodeLimit, Options, ReserveError, SettingsError, TopologyManager, TopologyPolicy,
 };
+use quiet::InterruptMode;
 use source::Source;
 use std::fmt;
 use std::path::Path;
@@ -233,6 +235,10 @@ impl Config {
         if settings.policy == Policy::None && !settings.reserved_namespaces.is_empty() {
             let why = "no effect without cpuManagerPolicy: static and its reserved CPUs";
             warnings.push(self.source.warning("reservedNamespaces", why));
+        }
+        if settings.policy == Policy::None && settings.interrupts != InterruptMode::Leave {
+            let why = "no effect without cpuManagerPolicy: static: no container has exclusive CPUs";
+            warnings.push(self.source.warning("interrupts", why));
         }
         let memory = &self.values.memory;
         if memory.policy == MemoryPolicy::None {

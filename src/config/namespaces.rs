@@ -8,9 +8,10 @@ use super::values::{Pairs, Text};
 use super::yaml::YamlNode;
 use ledger::pattern::Patterns;
 use ledger::terms::contradiction;
-use ledger::wish::Wish;
+use ledger::wish::{Parsed, Wish, parse};
 use ledger::{Bounds, Namespaces, Policy};
 use placement::Wishes;
+use quiet::Knobs;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use std::fmt;
@@ -80,13 +81,16 @@ enum EntryPolicy {
     Static,
 }
 
-/// `uncore: [prefer, require]`, and so on.
+/// `uncore: [prefer, require]`, and so on. Only what pods may wish for is filled in.
 #[derive(Debug, Default)]
-struct Allowed(Vec<Wish>);
+struct Allowed(Bounds);
 
 /// `uncore: prefer`, and so on.
 #[derive(Debug, Default)]
-struct Defaults(Vec<Wish>);
+struct Defaults {
+    wishes: Vec<Wish>,
+    knobs: Knobs,
+}
 
 impl<'de> Deserialize<'de> for Allowed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Allowed, D::Error> {
@@ -97,13 +101,13 @@ impl<'de> Deserialize<'de> for Allowed {
                 f.write_str("wishes and lists of their values like {uncore: [prefer, require]}")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Allowed, A::Error> {
-                let mut wishes = Vec::new();
+                let mut allowed = Bounds::default();
                 while let Some((Text(key), values)) = access.next_entry::<Text, Vec<Text>>()? {
                     for Text(value) in values {
-                        wishes.push(Wish::parse(&key, &value).map_err(de::Error::custom)?);
+                        allowed.allow(&key, &value).map_err(de::Error::custom)?;
                     }
                 }
-                Ok(Allowed(wishes))
+                Ok(Allowed(allowed))
             }
         }
         deserializer.deserialize_map(AllowedVisitor)
@@ -113,15 +117,26 @@ impl<'de> Deserialize<'de> for Allowed {
 impl<'de> Deserialize<'de> for Defaults {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Defaults, D::Error> {
         let pairs = Pairs::deserialize(deserializer)?;
-        let wishes = pairs.0.iter().map(|(key, value)| Wish::parse(key, value));
-        let wishes: Vec<Wish> = wishes.collect::<Result<_, _>>().map_err(de::Error::custom)?;
+        let mut wishes = Vec::new();
+        let mut knobs = Knobs::NONE;
+        for (key, value) in &pairs.0 {
+            match parse(key, value).map_err(de::Error::custom)? {
+                Parsed::Wish(wish) => wishes.push(wish),
+                // Together with the others, as frequencies can exclude each other.
+                Parsed::Knob(_) => knobs.set(key, value).map_err(de::Error::custom)?,
+            }
+        }
         let mut both = Wishes::NONE;
         for wish in &wishes {
             match *wish {
                 Wish::Uncore(uncore) => both.uncore = Some(uncore),
                 Wish::Numa(numa) => both.numa = Some(numa),
                 Wish::Placement(engine) => both.engine = Some(engine),
-                Wish::Smt(_) | Wish::Cpus(_) | Wish::Isolated(_) | Wish::Movable(_) => {}
+                Wish::Smt(_)
+                | Wish::Cpus(_)
+                | Wish::Isolated(_)
+                | Wish::Movable(_)
+                | Wish::Interrupts(_) => {}
             }
         }
         match contradiction(&both) {
@@ -129,7 +144,7 @@ impl<'de> Deserialize<'de> for Defaults {
                 let why = format!("{one} and {other} contradict each other");
                 Err(de::Error::custom(why))
             }
-            None => Ok(Defaults(wishes)),
+            None => Ok(Defaults { wishes, knobs }),
         }
     }
 }
@@ -159,8 +174,15 @@ impl NamespaceEntry {
             EntryPolicy::None => Policy::None,
             EntryPolicy::Static => Policy::Static,
         });
-        let allow = self.allow.0.iter().copied().collect();
-        Ok((names, Bounds { policy, allow, defaults: self.defaults.0.clone() }))
+        let Defaults { wishes, knobs } = &self.defaults;
+        let Allowed(allowed) = &self.allow;
+        let bounds = Bounds {
+            policy,
+            defaults: wishes.clone(),
+            default_knobs: knobs.clone(),
+            ..allowed.clone()
+        };
+        Ok((names, bounds))
     }
 }
 

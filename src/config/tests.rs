@@ -260,6 +260,84 @@ fn a_namespace_has_the_bounds_of_its_entry() {
 }
 
 #[test]
+fn interrupts_are_a_field_and_a_wish() {
+    let settings = resolve("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n").unwrap();
+    assert_eq!(settings.interrupts, InterruptMode::Leave);
+    let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\ninterrupts: away\nnamespaces:\n\
+                - {names: [a], allow: {interrupts: [leave]}, defaults: {interrupts: housekeeping}}\n";
+    let settings = resolve(text).unwrap();
+    assert_eq!(settings.interrupts, InterruptMode::Away);
+    let bounds = settings.namespaces.of("a").unwrap();
+    assert_eq!(bounds.allow, [Wish::Interrupts(InterruptMode::Leave)].into());
+    assert_eq!(bounds.defaults, [Wish::Interrupts(InterruptMode::Housekeeping)]);
+    refuses(
+        "interrupts: awya\n",
+        "line 1: interrupts: \"awya\" is unknown, expected leave or away or housekeeping (did you mean away?)",
+    );
+    let warnings = |text: &str| {
+        let config = Config::parse("config.yaml", text).unwrap();
+        config.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("interrupts: leave\n"), [""; 0]);
+    assert_eq!(
+        warnings("interrupts: away\n"),
+        [
+            "line 1: interrupts: no effect without cpuManagerPolicy: static: no container has exclusive CPUs"
+        ]
+    );
+}
+
+#[test]
+fn namespaces_bound_latency_knobs() {
+    let with = |entry: &str| {
+        format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnamespaces:\n- names: [a]\n  {entry}\n"
+        )
+    };
+    let allow = "allow: {c-states: [disable, \"max-latency:10\"], frequency-governor: [performance], \
+                 min-frequency: [1GHz-2.5GHz], max-frequency: [3000000]}\n  \
+                 defaults: {c-states: \"max-latency:50\", max-frequency: 3GHz}";
+    let settings = resolve(&with(allow)).unwrap();
+    let bounds = settings.namespaces.of("a").unwrap();
+    let words = |words: Vec<(&str, String)>| -> Vec<String> {
+        words.into_iter().map(|(key, value)| format!("{key}: {value}")).collect()
+    };
+    assert_eq!(
+        words(bounds.knobs.words()),
+        [
+            "c-states: disable",
+            "c-states: max-latency:10",
+            "frequency-governor: performance",
+            "min-frequency: 1GHz-2500MHz",
+            "max-frequency: 3GHz",
+        ]
+    );
+    let defaults = words(bounds.default_knobs.words());
+    assert_eq!(defaults, ["c-states: max-latency:50", "max-frequency: 3GHz"]);
+    for (entry, why) in [
+        (
+            "allow: {c-states: [enable]}",
+            "line 5: namespaces[0].allow: c-states \"enable\": expected \"disable\" or \"max-latency:US\"",
+        ),
+        (
+            "allow: {min-frequency: [2GHz-1GHz]}",
+            "line 5: namespaces[0].allow: min-frequency \"2GHz-1GHz\": the lower frequency comes first",
+        ),
+        (
+            "defaults: {frequency-governor: \"\"}",
+            "line 5: namespaces[0].defaults: frequency-governor \"\": expected a governor's name",
+        ),
+        (
+            "defaults: {min-frequency: 2GHz, max-frequency: 1GHz}",
+            "line 5: namespaces[0].defaults: min-frequency is 2000000 kHz, above max-frequency, which is 1000000 kHz",
+        ),
+    ] {
+        let refused = resolve(&with(entry)).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
 fn reserved_namespaces_are_names_or_patterns() {
     let file = |policy: &str, list: &str| {
         format!("cpuManagerPolicy: {policy}\nreservedSystemCPUs: 0-1\nreservedNamespaces: {list}\n")
@@ -296,7 +374,7 @@ fn an_impossible_entry_of_namespaces_is_refused_with_its_line() {
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),
-        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable (did you mean uncore?)",
+        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency (did you mean uncore?)",
     );
     refuses(
         &with("names: [a]\n  defaults: {uncore: prefer, numa: spread}"),

@@ -51,6 +51,8 @@ struct Shown {
     announced: Option<CpuSet>,
     /// The CPUs that a planned move, which is not decided yet, would give it.
     planned: Option<CpuSet>,
+    /// The exclusive CPUs on which interrupts may stay.
+    housekeeping: CpuSet,
 }
 
 impl Shown {
@@ -70,6 +72,7 @@ impl Shown {
             cpus: Description::of(machine, all - shared),
             shared: shared.to_string(),
             leaving: (all - stays).to_string(),
+            housekeeping: self.housekeeping.to_string(),
         }
     }
 }
@@ -100,9 +103,11 @@ impl ExposedFiles {
         &mut self,
         id: &ContainerId,
         decided: Reach,
+        housekeeping: CpuSet,
         machine: &Topology,
     ) -> Option<String> {
-        let shown = Shown { held: decided.all(), decided, announced: None, planned: None };
+        let held = decided.all();
+        let shown = Shown { held, decided, announced: None, planned: None, housekeeping };
         if !self.write(id, shown, machine) {
             self.remove(id);
             return None;
@@ -134,10 +139,14 @@ impl ExposedFiles {
             let Some(target) = ledger.target(&id) else { continue };
             let decided = reach_of(ledger, &target);
             let announced = ledger.announced(&id);
-            if decided != shown.decided || announced != shown.announced {
+            let housekeeping = ledger.housekeeping(&id);
+            if decided != shown.decided
+                || announced != shown.announced
+                || housekeeping != shown.housekeeping
+            {
                 // Until a check shows more, it may be on all CPUs that its files have named.
                 let held = shown.held | shown.decided.all();
-                let shown = Shown { held, decided, announced, planned: None };
+                let shown = Shown { held, decided, announced, planned: None, housekeeping };
                 self.write(&id, shown, ledger.topology());
             }
         }
@@ -160,7 +169,8 @@ impl ExposedFiles {
             let decided = reach_of(ledger, &target);
             let held = runs_on(verifier, &target).unwrap_or(decided.all());
             let announced = ledger.announced(&id);
-            let shown = Shown { held, decided, announced, planned: None };
+            let housekeeping = ledger.housekeeping(&id);
+            let shown = Shown { held, decided, announced, planned: None, housekeeping };
             self.write(&id, shown, ledger.topology());
         }
     }

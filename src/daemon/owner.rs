@@ -629,10 +629,16 @@ impl Owner {
     /// Lets a new container know its exclusive CPUs, as `exposeCpus` says.
     fn expose(&mut self, id: &ContainerId, reach: Reach, response: &mut Response) {
         let machine = self.ledger.topology();
-        match self.ledger.settings().expose_cpus {
+        let settings = self.ledger.settings();
+        let housekeeping = self.ledger.housekeeping(id);
+        match settings.expose_cpus {
             Exposure::None => {}
-            Exposure::Environment => response.environment = environment(machine, &reach),
-            Exposure::File => response.directory = self.exposure.begin(id, reach, machine),
+            Exposure::Environment => {
+                response.environment = environment(settings, machine, &reach, housekeeping);
+            }
+            Exposure::File => {
+                response.directory = self.exposure.begin(id, reach, housekeeping, machine);
+            }
         }
     }
 

@@ -54,6 +54,8 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             stays: None,
             devices: Vec::new(),
             created_at: Some(serial as i64),
+            interrupts: Default::default(),
+            knobs: Default::default(),
         });
     }
     view

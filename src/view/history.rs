@@ -99,6 +99,8 @@ impl History {
             | What::Rebalanced { .. }
             | What::Resized { .. }
             | What::Announced { .. } => self.live(record),
+            // For the log only: nothing about the container's CPUs.
+            What::NoEffect { .. } | What::LeftToRuntime => {}
         }
     }
 

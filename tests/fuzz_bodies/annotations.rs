@@ -1,7 +1,7 @@
 //! The fields that the plugin reads of the runtime's messages, above all pods' annotations.
 
 use super::node;
-use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, is_wish};
+use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, MAX_READ, is_read};
 use ledger::{Admission, Annotations, Pod};
 use nri::wire;
 use nri::{CallError, Request};
@@ -10,8 +10,11 @@ use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
 
-/// The ledger accepts MAX_ANNOTATIONS; the plugin reads one more to see that there are too many.
+/// One more than is needed, so that the plugin sees that there are too many.
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
+const MAX_POD_ANNOTATIONS: usize = MAX_READ + 1;
+/// What the keys of annotations for CRI-O end with.
+const OF_CRIO: &str = ".crio.io";
 const MAX_KEY: usize = 317;
 const MAX_VALUE: usize = 256;
 const MAX_REFUSAL: usize = 1000;
@@ -62,9 +65,9 @@ pub fn compare<M: Request + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(
     let (Ok(read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else { return };
     clear(&mut all);
     forget(all.mut_unknown_fields());
-    let ours = bytes.windows(DOMAIN.len()).filter(|part| *part == DOMAIN.as_bytes()).count();
+    let count = |part: &str| bytes.windows(part.len()).filter(|at| *at == part.as_bytes()).count();
     // Beyond the bound, the order on the wire decides which annotations the plugin reads.
-    if ours <= MAX_ENTRIES {
+    if count(DOMAIN) + count(OF_CRIO) <= MAX_POD_ANNOTATIONS {
         assert_eq!(read, all);
     }
 }
@@ -76,7 +79,7 @@ pub fn pod(pod: &mut wire::PodSandbox) {
             .map(|of| format!("io.kubernetes.pod.{of}"))
             .contains(&key.into())
     });
-    texts(&mut pod.annotations, is_wish);
+    texts(&mut pod.annotations, is_read);
     if let Some(linux) = pod.linux.as_mut() {
         let mut pod_resources = linux.pod_resources.take();
         pod_resources.as_mut().map(limits_and_cpu);
@@ -85,7 +88,8 @@ pub fn pod(pod: &mut wire::PodSandbox) {
         *linux = wire::LinuxPodSandbox { pod_resources, cgroup_parent, ..Default::default() };
     }
     let all = std::mem::take(pod);
-    let wire::PodSandbox { id, name, uid, namespace, labels, annotations, linux, .. } = all;
+    let wire::PodSandbox { id, name, uid, namespace, labels, annotations, .. } = all;
+    let wire::PodSandbox { runtime_handler, linux, .. } = all;
     *pod = wire::PodSandbox {
         id,
         name,
@@ -93,6 +97,7 @@ pub fn pod(pod: &mut wire::PodSandbox) {
         namespace,
         labels,
         annotations,
+        runtime_handler,
         linux,
         ..Default::default()
     };
@@ -202,16 +207,16 @@ fn texts(map: &mut HashMap<String, String>, is_read: impl Fn(&str) -> bool) {
 
 /// A container of a pod with these annotations is admitted, or refused with a short text.
 fn admit(annotations: &HashMap<String, String>) {
-    assert!(annotations.len() <= MAX_ENTRIES);
+    assert!(annotations.len() <= MAX_POD_ANNOTATIONS);
     for (key, value) in annotations {
-        assert!(is_wish(key) && key.len() <= MAX_KEY && value.chars().count() <= MAX_VALUE);
+        assert!(is_read(key) && key.len() <= MAX_KEY && value.chars().count() <= MAX_VALUE);
     }
     let (plain, container) = node::running("a", 2000, None);
     let pod = Pod { annotations: annotations.iter().collect::<Annotations>(), ..plain };
     let mut ledger = node::ledger_with_wishes();
     match ledger.admit(Admission::Create { pod, container }) {
         Ok(decision) => {
-            assert!(decision.setting().is_some() && annotations.len() <= MAX_ANNOTATIONS);
+            assert!(decision.setting().is_some() && annotations.len() <= MAX_READ);
         }
         Err(why) => assert!(why.to_string().len() <= MAX_REFUSAL, "{why}"),
     }

@@ -47,6 +47,7 @@ async fn files_follow_a_containers_cpus() {
         assert_eq!(files(&directory), says("2-5", ""));
         let read = |name: &str| fs::read_to_string(format!("{directory}/{name}")).unwrap();
         assert_eq!((read("numa_nodes"), read("uncore_caches")), ("0\n".into(), "2-5\n".into()));
+        assert_eq!(read("housekeeping"), "\n");
         let event = Event::Started { pod: pod.clone(), container: container.clone() };
         daemon.event(event).await.unwrap();
 

@@ -5,10 +5,11 @@
 use crate::support::expected::{error, fields, values};
 use clap::{CommandFactory, Parser};
 use ledger::annotations::DOMAIN;
-use ledger::wish::Wish;
+use ledger::wish::parse;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::{Declaration, NOT_USED, declarations};
 use placement::{Options, TopologyManager};
+use quiet::Knobs;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -137,9 +138,15 @@ fn every_wish_is_documented() {
         }
         documented.entry(key.clone()).or_default().extend(quoted(row[1]));
     }
-    let keys = expected(&Wish::parse("xyzzy", "").unwrap_err());
-    assert_eq!(keys.len(), 7);
-    let values = |key: &String| expected(&Wish::parse(key, "xyzzy").unwrap_err());
+    let keys = expected(&parse("xyzzy", "").unwrap_err());
+    assert_eq!(keys.len(), 8 + Knobs::KEYS.len());
+    // Values of knobs are open: the documented ones are examples.
+    for key in Knobs::KEYS {
+        for value in documented.insert(key.to_owned(), BTreeSet::new()).unwrap() {
+            parse(key, &value).unwrap();
+        }
+    }
+    let values = |key: &String| expected(&parse(key, "xyzzy").unwrap_err());
     let all = keys.iter().map(|key| (key.clone(), values(key).into_iter().collect()));
     assert_eq!(documented, all.collect());
 }
@@ -220,14 +227,13 @@ fn the_charts_schema_has_every_value() {
 
 #[test]
 fn the_charts_schema_has_every_wish() {
-    let wishes: BTreeSet<String> =
-        expected(&Wish::parse("xyzzy", "").unwrap_err()).into_iter().collect();
+    let wishes: BTreeSet<String> = expected(&parse("xyzzy", "").unwrap_err()).into_iter().collect();
     let namespace = "/namespaces/items/properties";
     for (field, below) in [("allow", "/items"), ("defaults", "")] {
         let properties = format!("{namespace}/{field}/properties");
         assert_eq!(keys(&schema(&properties)), wishes, "{field}");
         for wish in &wishes {
-            let values = expected(&Wish::parse(wish, "xyzzy").unwrap_err());
+            let values = expected(&parse(wish, "xyzzy").unwrap_err());
             let values: BTreeSet<String> = values.into_iter().collect();
             assert_eq!(allowed(&format!("{properties}/{wish}{below}")), values, "{field} {wish}");
         }

@@ -97,7 +97,7 @@ async fn unknown_and_forbidden_wishes_are_refused() {
             "uncor.cpu-manager.nri.io/pod",
             "require",
             "WishUnknownError: annotation uncor.cpu-manager.nri.io/pod: \"uncor\" is unknown, expected cpus or uncore or numa \
-             or smt or placement or isolated-cpus or movable (did you mean uncore?)",
+             or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io",
@@ -113,6 +113,28 @@ async fn unknown_and_forbidden_wishes_are_refused() {
     let other = ("uncore.cpu-manager.nri.io/container.other", "prefer");
     let a = create(&mut node, "a", 2000, other, Vec::new()).await.unwrap();
     assert_eq!(a.linux.resources.cpu.cpus, "2-3", "the wish is of another container");
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_for_crio_count_where_the_configuration_says_so() {
+    let crio = ("irq-load-balancing.crio.io/c", "housekeeping");
+    let allowing = CONFIG.replace("cpus: [exclusive]", "interrupts: [housekeeping]");
+    let both = ["NRI_CPU_MANAGER_HOUSEKEEPING_CPUS=2-3", "OPENSHIFT_HOUSEKEEPING_CPUS=2-3"];
+    for (config, expect) in
+        [(allowing.clone(), &[][..]), (format!("{allowing}compatibility: [crio]\n"), &both)]
+    {
+        let mut node = Node::start_on(Generation::V0_12, &config, &machine()).await;
+        let a = create(&mut node, "a", 4000, crio, Vec::new()).await.unwrap();
+        assert_eq!(a.linux.resources.cpu.cpus, "2-5");
+        let mut housekeeping = environment(&a);
+        housekeeping.retain(|variable| variable.contains("HOUSEKEEPING"));
+        assert_eq!(housekeeping, expect);
+    }
+    let forbidding = format!("{CONFIG}compatibility: [crio]\n");
+    let mut node = Node::start_on(Generation::V0_12, &forbidding, &machine()).await;
+    let refused = create(&mut node, "a", 4000, crio, Vec::new()).await.unwrap_err();
+    let why = "WishNotAllowedError: pods of namespace \"default\" may not wish for interrupts: housekeeping;";
+    assert!(refused.starts_with(why), "{refused}");
 }
 
 /// The refusal is short however many annotations a pod has, and other pods are not affected.

@@ -5,10 +5,16 @@
 //! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most
 //! specific one counts. [`terms`](super::terms) compares the wishes with the settings, which can
 //! change while the pod runs.
+//!
+//! CRI-O's annotations are kept apart, because they count only if the settings say so.
 
-use super::wish::{Cpus, Wish};
+pub(crate) mod crio;
+
+use super::wish::{Cpus, Parsed, Wish};
 use placement::wishes::Wishes;
 use placement::{Reason, Rejection};
+use quiet::{InterruptMode, Knobs};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use wording::unknown;
 
@@ -19,6 +25,15 @@ pub const DOMAIN: &str = ".cpu-manager.nri.io";
 /// limit bounds the memory and the time that the annotations of one pod can cost.
 pub const MAX_ANNOTATIONS: usize = 64;
 
+/// The most annotations of a pod to read: as many for CRI-O as for this plugin. A pod with more has
+/// too many of one kind.
+pub const MAX_READ: usize = 2 * MAX_ANNOTATIONS;
+
+/// Whether [`Annotations`] reads an annotation of this name.
+pub fn is_read(name: &str) -> bool {
+    is_wish(name) || crio::parts(name).is_some()
+}
+
 /// Whether an annotation of this name is meant for this plugin.
 pub fn is_wish(name: &str) -> bool {
     name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
@@ -27,6 +42,14 @@ pub fn is_wish(name: &str) -> bool {
 /// A pod's wishes, by container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Annotations {
+    own: ByContainer,
+    /// What annotations for CRI-O ask for.
+    crio: ByContainer,
+    left_to_runtime: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct ByContainer {
     /// For containers that no annotation names.
     others: Asked,
     /// For containers that annotations name, including the wishes for all containers.
@@ -39,67 +62,161 @@ pub struct Asked {
     pub cpus: Option<Cpus>,
     pub wishes: Wishes,
     pub movable: Option<bool>,
+    pub interrupts: Option<InterruptMode>,
+    /// Each knob is valid; the frequencies may exclude each other.
+    pub knobs: Knobs,
+    /// Whether an annotation for CRI-O asks for no CFS quota, or no load balancing: it changes
+    /// nothing here.
+    pub(super) lifts_quota: bool,
+    pub(super) stops_balancing: bool,
     /// Refuses the container, as an annotation for it is wrong.
     pub(super) error: Option<Rejection>,
 }
 
 impl Annotations {
     pub fn is_empty(&self) -> bool {
-        self.named.is_empty() && self.others == Asked::default()
+        *self == Annotations::default()
     }
 
-    /// The wishes for the container of this name.
+    /// Leaves interrupts and latency knobs of the pod to the runtime, which sets them itself.
+    pub fn leave_to_runtime(&mut self) {
+        self.left_to_runtime = true;
+    }
+
+    pub fn is_left_to_runtime(&self) -> bool {
+        self.left_to_runtime
+    }
+
+    /// The wishes for the container of this name, in annotations for this plugin.
     pub fn of(&self, container: &str) -> &Asked {
+        self.own.of(container)
+    }
+
+    /// [`Annotations::of`], and with `reads_crio` what annotations for CRI-O ask for in addition.
+    pub(super) fn read(&self, container: &str, reads_crio: bool) -> Cow<'_, Asked> {
+        let own = self.own.of(container);
+        let crio = self.crio.of(container);
+        if !reads_crio || self.left_to_runtime || *crio == Asked::default() {
+            return Cow::Borrowed(own);
+        }
+        Cow::Owned(Asked {
+            interrupts: own.interrupts.or(crio.interrupts),
+            knobs: either(&own.knobs, &crio.knobs),
+            lifts_quota: crio.lifts_quota,
+            stops_balancing: crio.stops_balancing,
+            error: own.error.clone().or_else(|| crio.error.clone()),
+            ..own.clone()
+        })
+    }
+
+    /// The wishes for each container that is named, then for all others, in annotations for this
+    /// plugin.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Asked> {
+        self.own.named.values().chain([&self.own.others])
+    }
+}
+
+impl ByContainer {
+    fn of(&self, container: &str) -> &Asked {
         self.named.get(container).unwrap_or(&self.others)
     }
 
-    /// The wishes for each container that is named, then for all others.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Asked> {
-        self.named.values().chain([&self.others])
+    /// Those for one container, or for all others.
+    fn entry(&mut self, container: Option<&str>) -> &mut Asked {
+        let ByContainer { others, named } = self;
+        match container {
+            None => others,
+            Some(container) => named.entry(container.to_owned()).or_insert_with(|| others.clone()),
+        }
     }
 
     /// Refuses every container. They count as shared, so that the pod keeps no CPUs free for them.
-    fn too_many() -> Annotations {
+    fn too_many() -> ByContainer {
         let message = format!(
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY{DOMAIN}; use KEY{DOMAIN}/pod for what \
              applies to all of its containers"
         );
         let error = Some(Rejection { reason: Reason::WishNotAllowed, message });
         let others = Asked { cpus: Some(Cpus::Shared), error, ..Asked::default() };
-        Annotations { others, named: BTreeMap::new() }
+        ByContainer { others, named: BTreeMap::new() }
+    }
+
+    fn too_many_for_crio() -> ByContainer {
+        let message = format!(
+            "the pod has more than {MAX_ANNOTATIONS} annotations KEY.crio.io; use KEY.crio.io without a name for \
+             what applies to all of its containers"
+        );
+        let error = Some(Rejection { reason: Reason::WishNotAllowed, message });
+        ByContainer { others: Asked { error, ..Asked::default() }, named: BTreeMap::new() }
+    }
+
+    fn of_own<N: AsRef<str>, V: AsRef<str>>(annotations: &[(N, V)]) -> ByContainer {
+        let mut parsed: Vec<_> =
+            annotations.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
+        // The most specific one comes last. With the name, the first error is always the same.
+        parsed.sort_unstable_by_key(|(addressee, name, _)| (*addressee, *name));
+        let mut wishes = ByContainer::default();
+        for (addressee, name, wish) in parsed {
+            let asked = match addressee {
+                Addressee::Bare | Addressee::Pod => wishes.entry(None),
+                Addressee::Container(container) => wishes.entry(Some(container)),
+            };
+            match wish {
+                Ok(Parsed::Wish(wish)) => asked.set(wish),
+                Ok(Parsed::Knob(knob)) => asked.knobs = either(&knob, &asked.knobs),
+                Err(why) => asked.refuse(name, &why),
+            }
+        }
+        wishes
+    }
+
+    fn of_crio<N: AsRef<str>, V: AsRef<str>>(annotations: &[(N, V)]) -> ByContainer {
+        if annotations.len() > MAX_ANNOTATIONS {
+            return ByContainer::too_many_for_crio();
+        }
+        let mut parsed: Vec<(Option<&str>, &str, &str, &str)> = Vec::new();
+        for (name, value) in annotations {
+            if let Some((key, container)) = crio::parts(name.as_ref()) {
+                parsed.push((container, name.as_ref(), key, value.as_ref()));
+            }
+        }
+        // Those that name no container come first.
+        parsed.sort_unstable();
+        let mut wishes = ByContainer::default();
+        for (container, name, key, value) in parsed {
+            let asked = wishes.entry(container);
+            if let Err(why) = asked.set_crio(key, value) {
+                asked.refuse(name, &why);
+            }
+        }
+        wishes
     }
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
     /// Parses a pod's annotations, without those for other programs. The names have to differ.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
-        let ours = all.into_iter().filter(|(name, _)| is_wish(name.as_ref()));
-        let ours: Vec<(N, V)> = ours.take(MAX_ANNOTATIONS + 1).collect();
-        if ours.len() > MAX_ANNOTATIONS {
-            return Annotations::too_many();
-        }
-        let mut parsed: Vec<_> =
-            ours.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
-        // The most specific one comes last. With the name, the first error is always the same.
-        parsed.sort_unstable_by_key(|(addressee, name, _)| (*addressee, *name));
-        let mut annotations = Annotations::default();
-        for (addressee, name, wish) in parsed {
-            let Annotations { others, named } = &mut annotations;
-            let asked = match addressee {
-                Addressee::Bare | Addressee::Pod => others,
-                Addressee::Container(container) => {
-                    named.entry(container.to_owned()).or_insert_with(|| others.clone())
-                }
-            };
-            match wish {
-                Ok(wish) => asked.set(wish),
-                Err(why) => {
-                    let message = format!("annotation {name}: {why}");
-                    asked.error.get_or_insert(Rejection { reason: Reason::WishUnknown, message });
-                }
-            }
-        }
-        annotations
+        let read = all.into_iter().filter(|(name, _)| is_read(name.as_ref())).take(MAX_READ + 1);
+        let (own, crio): (Vec<(N, V)>, Vec<(N, V)>) =
+            read.partition(|(name, _)| is_wish(name.as_ref()));
+        // Past the limit, wishes may be among those that were not read.
+        let is_cut = own.len() + crio.len() > MAX_READ;
+        let own = if is_cut || own.len() > MAX_ANNOTATIONS {
+            ByContainer::too_many()
+        } else {
+            ByContainer::of_own(&own)
+        };
+        Annotations { own, crio: ByContainer::of_crio(&crio), left_to_runtime: false }
+    }
+}
+
+/// The knobs of `first`, and those of `second` that it lacks.
+pub(super) fn either(first: &Knobs, second: &Knobs) -> Knobs {
+    Knobs {
+        c_states: first.c_states.or(second.c_states),
+        governor: first.governor.clone().or_else(|| second.governor.clone()),
+        min_frequency_khz: first.min_frequency_khz.or(second.min_frequency_khz),
+        max_frequency_khz: first.max_frequency_khz.or(second.max_frequency_khz),
     }
 }
 
@@ -111,12 +228,12 @@ enum Addressee<'a> {
     Container(&'a str),
 }
 
-fn parse<'a>(name: &'a str, value: &str) -> (Addressee<'a>, &'a str, Result<Wish, String>) {
+fn parse<'a>(name: &'a str, value: &str) -> (Addressee<'a>, &'a str, Result<Parsed, String>) {
     let (prefix, addressee) = match name.split_once('/') {
         Some((prefix, addressee)) => (prefix, Some(addressee)),
         None => (name, None),
     };
-    let wish = Wish::parse(prefix.strip_suffix(DOMAIN).unwrap_or(prefix), value);
+    let wish = super::wish::parse(prefix.strip_suffix(DOMAIN).unwrap_or(prefix), value);
     match addressee {
         None => (Addressee::Bare, name, wish),
         Some("pod") => (Addressee::Pod, name, wish),
@@ -138,12 +255,21 @@ impl Asked {
             Wish::Movable(movable) => self.movable = Some(movable),
             Wish::Placement(engine) => self.wishes.engine = Some(engine),
             Wish::Isolated(isolated) => self.wishes.isolated = Some(isolated),
+            Wish::Interrupts(mode) => self.interrupts = Some(mode),
         }
+    }
+
+    /// Refuses the container, unless an earlier annotation already does.
+    fn refuse(&mut self, name: &str, why: &str) {
+        let message = format!("annotation {name}: {why}");
+        self.error.get_or_insert(Rejection { reason: Reason::WishUnknown, message });
     }
 
     pub(super) fn list(&self) -> impl Iterator<Item = Wish> {
         let cpus = self.cpus.map(Wish::Cpus).into_iter();
-        cpus.chain(Wish::list(&self.wishes)).chain(self.movable.map(Wish::Movable))
+        cpus.chain(Wish::list(&self.wishes))
+            .chain(self.movable.map(Wish::Movable))
+            .chain(self.interrupts.map(Wish::Interrupts))
     }
 }
 

@@ -2,6 +2,7 @@
 //! never change; files with the same values follow later changes.
 
 use super::setting::Reach;
+use super::settings::Settings;
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -18,17 +19,36 @@ pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 /// exclusive+shared`.
 pub const SHARED_CPUS: &str = "NRI_CPU_MANAGER_SHARED_CPUS";
 
+/// The exclusive CPUs on which interrupts may stay, in the format of [`CPUS`]; only with
+/// `interrupts: housekeeping`.
+pub const HOUSEKEEPING_CPUS: &str = "NRI_CPU_MANAGER_HOUSEKEEPING_CPUS";
+
+/// CRI-O's name for [`HOUSEKEEPING_CPUS`]; only with `compatibility: [crio]`.
+pub const CRIO_HOUSEKEEPING_CPUS: &str = "OPENSHIFT_HOUSEKEEPING_CPUS";
+
 /// The directory in the container whose files have its present CPUs.
 pub const DIRECTORY: &str = "NRI_CPU_MANAGER_DIR";
 
-/// The variables of a new container with exclusive CPUs.
-pub fn environment(topology: &Topology, reach: &Reach) -> Vec<Variable> {
+/// The variables of a new container with exclusive CPUs; `housekeeping` are those on which
+/// interrupts may stay.
+pub fn environment(
+    settings: &Settings,
+    topology: &Topology,
+    reach: &Reach,
+    housekeeping: CpuSet,
+) -> Vec<Variable> {
     let Description { cpus, numa_nodes, uncore_caches } =
         Description::of(topology, reach.exclusive);
     let mut variables =
         vec![(CPUS, cpus), (NUMA_NODES, numa_nodes), (UNCORE_CACHES, uncore_caches)];
     if !reach.shared.is_empty() {
         variables.push((SHARED_CPUS, reach.shared.to_string()));
+    }
+    if !housekeeping.is_empty() {
+        variables.push((HOUSEKEEPING_CPUS, housekeeping.to_string()));
+        if settings.reads_crio {
+            variables.push((CRIO_HOUSEKEEPING_CPUS, housekeeping.to_string()));
+        }
     }
     variables
 }

@@ -79,6 +79,7 @@ mod own_pool;
 pub mod pattern;
 mod policy;
 mod queries;
+mod quieting;
 mod rebalance;
 mod request;
 mod resize;
@@ -101,7 +102,7 @@ pub use model::{
     Qos, SandboxId,
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
-pub use namespaces::{Bounds, Namespaces};
+pub use namespaces::{Bounds, KnobBounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
 pub use placement::wishes::Margin;
 pub use policy::{Mechanism, Policy, Stance};

@@ -3,8 +3,10 @@
 use super::policy::Policy;
 use super::wish::Wish;
 use crate::pattern::{Closeness, closeness, overlap};
+use quiet::{CStates, Knobs, frequency};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The bounds and defaults of one or several namespaces.
@@ -16,6 +18,132 @@ pub struct Bounds {
     pub allow: BTreeSet<Wish>,
     /// The wishes of pods that have none for the same key.
     pub defaults: Vec<Wish>,
+    /// The latency knobs that pods may wish for.
+    pub knobs: KnobBounds,
+    /// The knobs of pods that do not wish for them.
+    pub default_knobs: Knobs,
+}
+
+impl Bounds {
+    /// Allows one value of a wish, or one value or bound of a latency knob.
+    ///
+    /// # Errors
+    /// Names the unknown word and the expected ones.
+    pub fn allow(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if Knobs::KEYS.contains(&key) {
+            self.knobs.allow(key, value)
+        } else {
+            self.allow.insert(Wish::parse(key, value)?);
+            Ok(())
+        }
+    }
+}
+
+/// Which values of latency knobs pods may wish for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnobBounds {
+    disable: bool,
+    /// The shortest latency, in microseconds.
+    min_latency: Option<u32>,
+    governors: BTreeSet<String>,
+    /// In kHz.
+    min_frequency: Vec<RangeInclusive<u64>>,
+    /// In kHz.
+    max_frequency: Vec<RangeInclusive<u64>>,
+}
+
+impl KnobBounds {
+    pub const NONE: KnobBounds = KnobBounds {
+        disable: false,
+        min_latency: None,
+        governors: BTreeSet::new(),
+        min_frequency: Vec::new(),
+        max_frequency: Vec::new(),
+    };
+
+    /// Allows a value. `max-latency:N` allows every longer latency as well, and `LOW-HIGH` allows
+    /// every frequency from one to the other.
+    ///
+    /// # Errors
+    /// Those of [`Knobs::set`], and if `LOW` is above `HIGH`.
+    fn allow(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let (low, high) = match value.split_once('-') {
+            Some(range) if key.ends_with("-frequency") => range,
+            _ => (value, value),
+        };
+        let low = knob(key, low)?;
+        let high = knob(key, high)?;
+        match low.c_states {
+            Some(CStates::Disable) => self.disable = true,
+            Some(CStates::MaxLatency(limit)) => {
+                self.min_latency = Some(self.min_latency.map_or(limit, |other| other.min(limit)));
+            }
+            None => {}
+        }
+        self.governors.extend(low.governor);
+        for (ranges, low, high) in [
+            (&mut self.min_frequency, low.min_frequency_khz, high.min_frequency_khz),
+            (&mut self.max_frequency, low.max_frequency_khz, high.max_frequency_khz),
+        ] {
+            let (Some(low), Some(high)) = (low, high) else { continue };
+            if low > high {
+                return Err(format!("{key} {value:?}: the lower frequency comes first"));
+            }
+            ranges.push(low..=high);
+        }
+        Ok(())
+    }
+
+    /// The first of these knobs that is not allowed, with its value.
+    pub(super) fn first_forbidden(&self, knobs: &Knobs) -> Option<(&'static str, String)> {
+        let within = |ranges: &[RangeInclusive<u64>], khz: Option<u64>| {
+            khz.is_none_or(|khz| ranges.iter().any(|range| range.contains(&khz)))
+        };
+        let mut forbidden = knobs.clone();
+        let is_allowed = match knobs.c_states {
+            None => true,
+            Some(CStates::Disable) => self.disable,
+            Some(CStates::MaxLatency(limit)) => self.min_latency.is_some_and(|min| min <= limit),
+        };
+        if is_allowed {
+            forbidden.c_states = None;
+        }
+        if knobs.governor.as_ref().is_none_or(|name| self.governors.contains(name)) {
+            forbidden.governor = None;
+        }
+        if within(&self.min_frequency, knobs.min_frequency_khz) {
+            forbidden.min_frequency_khz = None;
+        }
+        if within(&self.max_frequency, knobs.max_frequency_khz) {
+            forbidden.max_frequency_khz = None;
+        }
+        forbidden.words().into_iter().next()
+    }
+
+    /// The allowed values and bounds with their keys, as a configuration has them.
+    pub fn words(&self) -> Vec<(&'static str, String)> {
+        let [c_states, governor, min_frequency, max_frequency] = Knobs::KEYS;
+        let mut words = Vec::new();
+        if self.disable {
+            words.push((c_states, CStates::Disable.to_string()));
+        }
+        words.extend(self.min_latency.map(|us| (c_states, CStates::MaxLatency(us).to_string())));
+        words.extend(self.governors.iter().map(|name| (governor, name.clone())));
+        words.extend(self.min_frequency.iter().map(|range| (min_frequency, in_words(range))));
+        words.extend(self.max_frequency.iter().map(|range| (max_frequency, in_words(range))));
+        words
+    }
+}
+
+fn knob(key: &str, value: &str) -> Result<Knobs, String> {
+    let mut knobs = Knobs::NONE;
+    knobs.set(key, value).map_err(|error| error.to_string())?;
+    Ok(knobs)
+}
+
+fn in_words(range: &RangeInclusive<u64>) -> String {
+    let (low, high) = (frequency(*range.start()), frequency(*range.end()));
+    if low == high { low } else { format!("{low}-{high}") }
 }
 
 /// The bounds of all namespaces. Pods of a namespace that no pattern matches may wish for nothing.

@@ -97,6 +97,13 @@ pub enum What {
     Outlasts(CpuSet),
     /// A kubelet with an active CPU manager, or another plugin, named these CPUs for the container.
     Contested(CpuSet),
+    /// An annotation for CRI-O changes nothing here.
+    NoEffect {
+        annotation: &'static str,
+        why: &'static str,
+    },
+    /// The runtime itself sets interrupts and latency knobs of the pod.
+    LeftToRuntime,
 }
 
 /// Why a running container cannot keep its CPUs.
@@ -233,6 +240,12 @@ impl fmt::Display for What {
                 "{} {} requested for it by the kubelet or another plugin: check that the kubelet's cpuManagerPolicy is none",
                 wording::cpus(cpus),
                 wording::agree(cpus, "was", "were")
+            ),
+            What::NoEffect { annotation, why } => {
+                write!(f, "annotation {annotation} has no effect: {why}")
+            }
+            What::LeftToRuntime => f.write_str(
+                "interrupts and latency knobs are left to the runtime, whose high-performance handler sets them",
             ),
         }
     }

@@ -455,7 +455,7 @@ pub(super) fn resized(
             return Err(NotEnough { requested: n, available }.into());
         }
         (Some(n), Some(_)) => {
-            let terms = Terms { wishes: entry.wishes(), ..entry.terms };
+            let terms = Terms { wishes: entry.wishes(), ..entry.terms.clone() };
             let request = slice_request(node, &terms, own_pool | held, n);
             let running = entry.claim().map_or(Running::Shared, Running::Exclusive);
             Some(placement::resize(&node.topology, &request, &running)?)

@@ -7,6 +7,7 @@ use super::desired;
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
+use super::quieting;
 use super::rebalance;
 use super::setting::Reach;
 use super::settings::{RebalanceMode, Settings};
@@ -146,6 +147,20 @@ impl Ledger {
             return None;
         }
         target::reach(&self.node, &self.pool, self.books.find(id)?)
+    }
+
+    /// Whether a container with exclusive CPUs wants interrupts kept off some, or latency knobs.
+    pub fn asks_for_quiet(&self) -> bool {
+        self.books.containers().any(|container| quieting::asks(&self.node, container.entry))
+    }
+
+    /// The exclusive CPUs of this container on which interrupts may stay; empty unless it has
+    /// `interrupts: housekeeping`.
+    pub fn housekeeping(&self, id: &ContainerId) -> CpuSet {
+        match self.books.find(id) {
+            Some(container) => quieting::housekeeping(&self.node, container),
+            None => CpuSet::EMPTY,
+        }
     }
 
     /// Whether this container has exclusive CPUs that its predecessor did not have, or is the first

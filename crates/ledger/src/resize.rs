@@ -209,7 +209,7 @@ fn resized_claim(
     }
     let budget = budget.map(MilliCpu::cpus_floor);
     let fit = budget_fit(node, pod, budget, container, n);
-    let terms = Terms { wishes: entry.wishes(), ..entry.terms };
+    let terms = Terms { wishes: entry.wishes(), ..entry.terms.clone() };
     let supply = NodeSupply::of(node, books);
     match exclusive_request(node, &supply, pod, fit, CpuSet::EMPTY, n, &terms) {
         None => entry.terms.fall_back_to_shared().map(|()| None),

@@ -7,6 +7,7 @@ use super::policy::Policy;
 use core::time::Duration;
 use cpuset::NodeSet;
 use placement::memory_manager::Capacity;
+use quiet::InterruptMode;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -28,6 +29,10 @@ pub struct Settings {
     pub reserved_namespaces: Patterns,
     /// Moves of running containers to better CPUs; `None` for no moves.
     pub rebalance: Option<Rebalance>,
+    /// For exclusive CPUs of containers without a wish or a default of their namespace.
+    pub interrupts: InterruptMode,
+    /// Whether annotations for CRI-O's high-performance handlers count (`compatibility: [crio]`).
+    pub reads_crio: bool,
 }
 
 impl Settings {

@@ -4,19 +4,20 @@
 //! The bounds of the namespace ([`Namespaces`](super::Namespaces)) can change while the pod runs,
 //! so the terms are computed again with each change.
 
-use super::annotations::Asked;
+use super::annotations::{Asked, either};
 use super::books::PodEntry;
 use super::model::{Container, CpuRequest, Pod, PoolKind, Qos};
-use super::namespaces::Bounds;
+use super::namespaces::{Bounds, KnobBounds};
 use super::node::Node;
 use super::policy::Policy;
 use super::settings::Settings;
 use super::wish::{Cpus, Wish};
 use placement::wishes::{Margin, Numa, Uncore, Wishes};
 use placement::{DeviceNodes, EngineKind, Reason, Rejection};
+use quiet::{InterruptMode, KnobError, Knobs};
 use std::collections::BTreeSet;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Terms {
     /// Whether the container gets exclusive CPUs; `None` follows the kubelet's rule.
     pub(super) cpus: Option<Cpus>,
@@ -27,6 +28,10 @@ pub(super) struct Terms {
     pub(super) devices: DeviceNodes,
     /// Whether it may move to other exclusive CPUs while it runs; `None` allows it.
     pub(super) movable: Option<bool>,
+    /// What happens to device interrupts on its exclusive CPUs; `None` follows the node's settings.
+    pub(super) interrupts: Option<InterruptMode>,
+    /// The latency knobs of its exclusive CPUs.
+    pub(super) knobs: Knobs,
 }
 
 impl Terms {
@@ -88,7 +93,8 @@ impl Terms {
             Terms::default()
         } else {
             let bounds = bounds_of(settings, described);
-            resolve(described.annotations.of(&container.name), &described.namespace, bounds)?
+            let asked = described.annotations.read(&container.name, settings.reads_crio);
+            resolve(&asked, &described.namespace, bounds)?.beside_runtime(described)
         };
         Ok(terms.near(node, pod, &container.name, &container.devices))
     }
@@ -106,7 +112,17 @@ impl Terms {
             return Terms::default();
         }
         let bounds = bounds_of(settings, pod);
-        resolve_leniently(pod.annotations.of(container), &pod.namespace, bounds)
+        let asked = pod.annotations.read(container, settings.reads_crio);
+        resolve_leniently(&asked, &pod.namespace, bounds).beside_runtime(pod)
+    }
+
+    /// These terms without what the runtime itself does for the pod.
+    fn beside_runtime(self, pod: &Pod) -> Terms {
+        if pod.annotations.is_left_to_runtime() {
+            Terms { interrupts: Some(InterruptMode::Leave), knobs: Knobs::NONE, ..self }
+        } else {
+            self
+        }
     }
 }
 
@@ -130,8 +146,13 @@ pub(super) fn keeps_cpus_idle(settings: &Settings, pod: &Pod) -> bool {
 
 /// The bounds of a pod's wishes. No container of a pod on the reserved CPUs gets exclusive ones.
 fn bounds_of<'a>(settings: &'a Settings, pod: &Pod) -> Option<&'a Bounds> {
-    static WITHOUT_EXCLUSIVE: Bounds =
-        Bounds { policy: Some(Policy::None), allow: BTreeSet::new(), defaults: Vec::new() };
+    static WITHOUT_EXCLUSIVE: Bounds = Bounds {
+        policy: Some(Policy::None),
+        allow: BTreeSet::new(),
+        defaults: Vec::new(),
+        knobs: KnobBounds::NONE,
+        default_knobs: Knobs::NONE,
+    };
     match settings.pool_of(pod) {
         PoolKind::General => settings.namespaces.of(&pod.namespace),
         PoolKind::Reserved => Some(&WITHOUT_EXCLUSIVE),
@@ -155,14 +176,26 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
     }
     let is_allowed = |wish: &Wish| bounds.is_some_and(|bounds| bounds.allow.contains(wish));
     if let Some(wish) = asked.list().find(|wish| !is_allowed(wish)) {
-        return Err(not_allowed(namespace, wish));
+        let (key, value) = wish.parts();
+        return Err(not_allowed(namespace, key, value));
+    }
+    let forbidden = match bounds {
+        Some(bounds) => bounds.knobs.first_forbidden(&asked.knobs),
+        None => KnobBounds::NONE.first_forbidden(&asked.knobs),
+    };
+    if let Some((key, value)) = forbidden {
+        return Err(not_allowed(namespace, key, &value));
     }
     if let Some((one, other)) = contradiction(&asked.wishes) {
         return Err(unmet(format!("{one} and {other} contradict each other")));
     }
+    if let Some(error) = reversed(&asked.knobs) {
+        return Err(unmet(error.to_string()));
+    }
     let mut defaults = Asked::default();
     if let Some(bounds) = bounds {
         bounds.defaults.iter().for_each(|wish| defaults.set(*wish));
+        defaults.knobs = bounds.default_knobs.clone();
     }
     let (own, default) = (&asked.wishes, &defaults.wishes);
     let mut wishes = Wishes {
@@ -177,13 +210,28 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
     if contradiction(&wishes).is_some() {
         wishes = Wishes { smt: wishes.smt, isolated: wishes.isolated, ..*own };
     }
+    let mut knobs = either(&asked.knobs, &defaults.knobs);
+    if reversed(&knobs).is_some() {
+        knobs.min_frequency_khz = asked.knobs.min_frequency_khz;
+        knobs.max_frequency_khz = asked.knobs.max_frequency_khz;
+    }
     Ok(Terms {
         cpus: asked.cpus.or(defaults.cpus),
         insists: asked.cpus.is_some(),
         wishes,
         devices: DeviceNodes::NONE,
         movable: asked.movable.or(defaults.movable),
+        interrupts: asked.interrupts.or(defaults.interrupts),
+        knobs,
     })
+}
+
+/// The error for a lowest frequency above the highest one.
+fn reversed(knobs: &Knobs) -> Option<KnobError> {
+    match (knobs.min_frequency_khz, knobs.max_frequency_khz) {
+        (Some(min), Some(max)) if max < min => Some(KnobError::Reversed { min, max }),
+        _ => None,
+    }
 }
 
 /// Two wishes that exclude each other, as the policy options that they stand for do.
@@ -203,10 +251,9 @@ fn unmet(message: String) -> Rejection {
     Rejection { reason: Reason::WishUnmet, message }
 }
 
-fn not_allowed(namespace: &str, wish: Wish) -> Rejection {
-    let (key, value) = wish.parts();
+fn not_allowed(namespace: &str, key: &str, value: &str) -> Rejection {
     let message = format!(
-        "pods of namespace {namespace:?} may not wish for {wish}; the administrator of the node allows it in the plugin's configuration, \
+        "pods of namespace {namespace:?} may not wish for {key}: {value}; the administrator of the node allows it in the plugin's configuration, \
          in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
     );
     Rejection { reason: Reason::WishNotAllowed, message }

@@ -19,6 +19,7 @@ mod outdated_list;
 mod own_pool;
 mod partitions;
 mod pod_resources;
+mod quieting;
 mod rebalance;
 mod reserved;
 mod resize;
@@ -416,9 +417,12 @@ fn a_new_exclusive_container_learns_its_cpus() {
     let mut variables = |name: &str, milli| {
         let pod = guaranteed(name, milli);
         let container = container(&pod, "c", name, milli);
+        let id = container.id.clone();
         let decision = node.ledger.admit(Admission::Create { pod, container }).unwrap();
         let reach = decision.creation.unwrap().exposed?;
-        Some(environment::environment(node.ledger.topology(), &reach))
+        let housekeeping = node.ledger.housekeeping(&id);
+        let (settings, topology) = (node.ledger.settings(), node.ledger.topology());
+        Some(environment::environment(settings, topology, &reach, housekeeping))
     };
     let expect = [
         ("NRI_CPU_MANAGER_CPUS", "2-3,8-15"),

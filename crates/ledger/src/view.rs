@@ -8,6 +8,7 @@ use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
 use super::policy::{Mechanism, Stance};
+use super::quieting;
 use super::rebalance::stays;
 use super::settings::Settings;
 use super::target::effective_cpus;
@@ -15,6 +16,7 @@ use super::wish::Cpus;
 use cpuset::CpuSet;
 use placement::memory_manager::Claim as MemoryOnNodes;
 use placement::wishes::Margin;
+use quiet::{InterruptMode, Knobs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::Topology;
@@ -96,6 +98,11 @@ pub struct ContainerView {
     pub devices: Vec<Device>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.
     pub created_at: Option<i64>,
+    /// What happens to device interrupts on its exclusive CPUs; `Leave` without any, or if they are
+    /// lent.
+    pub interrupts: InterruptMode,
+    /// The latency knobs of its exclusive CPUs; none without any, or if they are lent.
+    pub knobs: Knobs,
 }
 
 impl View {
@@ -111,6 +118,13 @@ impl View {
             *count += 1;
         }
         counts
+    }
+
+    /// As [`Ledger::asks_for_quiet`](super::Ledger::asks_for_quiet).
+    pub fn asks_for_quiet(&self) -> bool {
+        self.containers.iter().any(|container| {
+            container.interrupts != InterruptMode::Leave || container.knobs != Knobs::NONE
+        })
     }
 
     /// A container's counted memory; `None` if memory is not counted now.
@@ -190,6 +204,8 @@ fn container_view(
         stays: if can_move { stays(node, pod, entry) } else { None },
         devices: counting(pod, name, &entry.devices).cloned().collect(),
         created_at: entry.created_at,
+        interrupts: quieting::interrupts(node, entry),
+        knobs: quieting::knobs(node, entry),
         pod: described,
     }
 }

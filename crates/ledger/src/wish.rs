@@ -1,7 +1,10 @@
 //! [`Wish`]: what one annotation of a pod asks for a container, by key and value.
+//!
+//! A wish has one of a few values. Latency knobs ([`Knobs`]) have open ones: [`parse`] reads both.
 
 use placement::wishes::{Numa, Smt, Uncore, Wishes};
 use placement::{EngineKind, IsolatedCpus};
+use quiet::{InterruptMode, Knobs};
 use std::fmt;
 use wording::unknown;
 
@@ -26,9 +29,11 @@ pub enum Wish {
     Isolated(IsolatedCpus),
     /// Whether the container may move to other exclusive CPUs while it runs.
     Movable(bool),
+    /// What happens to device interrupts on its exclusive CPUs.
+    Interrupts(InterruptMode),
 }
 
-pub(super) const ALL: [(&str, &str, Wish); 19] = [
+pub(super) const ALL: [(&str, &str, Wish); 22] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "exclusive+shared", Wish::Cpus(Cpus::Mixed)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
@@ -48,17 +53,41 @@ pub(super) const ALL: [(&str, &str, Wish); 19] = [
     ("isolated-cpus", "require", Wish::Isolated(IsolatedCpus::Require)),
     ("movable", "true", Wish::Movable(true)),
     ("movable", "false", Wish::Movable(false)),
+    ("interrupts", "leave", Wish::Interrupts(InterruptMode::Leave)),
+    ("interrupts", "away", Wish::Interrupts(InterruptMode::Away)),
+    ("interrupts", "housekeeping", Wish::Interrupts(InterruptMode::Housekeeping)),
 ];
+
+/// What one key and its value ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parsed {
+    Wish(Wish),
+    /// Only the knob of the key.
+    Knob(Knobs),
+}
+
+/// Parses the key and the value of an annotation.
+///
+/// # Errors
+/// Names the unknown word, the expected ones, and the nearest of these.
+pub fn parse(key: &str, value: &str) -> Result<Parsed, String> {
+    if !Knobs::KEYS.contains(&key) {
+        return Wish::parse(key, value).map(Parsed::Wish);
+    }
+    let mut knob = Knobs::NONE;
+    knob.set(key, value).map_err(|error| error.to_string())?;
+    Ok(Parsed::Knob(knob))
+}
 
 impl Wish {
     pub fn all() -> impl Iterator<Item = Wish> {
         ALL.iter().map(|(_, _, wish)| *wish)
     }
 
-    /// Parses the key and the value of an annotation.
+    /// As [`parse`], without knobs.
     ///
     /// # Errors
-    /// Names the unknown word, the expected ones, and the nearest of these.
+    /// Those of [`parse`].
     pub fn parse(key: &str, value: &str) -> Result<Wish, String> {
         if let Some((_, _, wish)) = ALL.iter().find(|(k, v, _)| (*k, *v) == (key, value)) {
             return Ok(*wish);
@@ -70,6 +99,7 @@ impl Wish {
         }
         let mut keys: Vec<&str> = ALL.iter().map(|(key, ..)| *key).collect();
         keys.dedup();
+        keys.extend(Knobs::KEYS);
         Err(unknown(key, &keys))
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// What happens to device interrupts on a container's exclusive CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum InterruptMode {
     #[default]
     Leave,
@@ -19,7 +19,7 @@ pub enum InterruptMode {
 }
 
 impl InterruptMode {
-    const ALL: [InterruptMode; 3] =
+    pub const ALL: [InterruptMode; 3] =
         [InterruptMode::Leave, InterruptMode::Away, InterruptMode::Housekeeping];
 
     /// The word in configurations.

@@ -99,6 +99,10 @@ impl Knobs {
     pub const KEYS: [&str; 4] =
         ["c-states", "frequency-governor", "min-frequency", "max-frequency"];
 
+    /// No knob: leaves every file alone.
+    pub const NONE: Knobs =
+        Knobs { c_states: None, governor: None, min_frequency_khz: None, max_frequency_khz: None };
+
     /// Reads one knob in the words of a configuration.
     ///
     /// ```
@@ -129,6 +133,17 @@ impl Knobs {
         Ok(())
     }
 
+    /// The keys and values of these knobs, as [`Knobs::set`] reads them.
+    pub fn words(&self) -> Vec<(&'static str, String)> {
+        let [c_states, governor, min_frequency, max_frequency] = Knobs::KEYS;
+        let mut words = Vec::new();
+        words.extend(self.c_states.map(|limit| (c_states, limit.to_string())));
+        words.extend(self.governor.clone().map(|name| (governor, name)));
+        words.extend(self.min_frequency_khz.map(|khz| (min_frequency, frequency(khz))));
+        words.extend(self.max_frequency_khz.map(|khz| (max_frequency, frequency(khz))));
+        words
+    }
+
     /// The wanted files of `cpufreq`.
     fn frequencies(&self) -> Vec<(&'static str, String)> {
         let mut files = Vec::new();
@@ -146,6 +161,17 @@ fn governor(name: &str) -> Result<String, KnobError> {
         return Err(KnobError::Governor(wording::shortened(name, 64)));
     }
     Ok(name.to_owned())
+}
+
+/// In the largest unit without a fraction.
+pub fn frequency(khz: u64) -> String {
+    if khz.is_multiple_of(1_000_000) {
+        format!("{}GHz", khz / 1_000_000)
+    } else if khz.is_multiple_of(1000) {
+        format!("{}MHz", khz / 1000)
+    } else {
+        format!("{khz}kHz")
+    }
 }
 
 /// `2400000`, `2400MHz` or `2.4GHz`, in kHz.
@@ -378,6 +404,26 @@ mod tests {
         #[test]
         fn any_word_is_read(key in 0..4usize, value in "[0-9.a-zA-Z: é-]{0,24}") {
             let _ = Knobs::default().set(Knobs::KEYS[key], &value);
+        }
+
+        #[test]
+        fn the_words_of_knobs_are_read_as_the_same_knobs(
+            limit in 0..i32::MAX as u32,
+            min in 1..u64::MAX / 1_000_000,
+            unit in prop::sample::select(&[1, 1000, 1_000_000][..]),
+        ) {
+            let c_states = if limit == 0 { CStates::Disable } else { CStates::MaxLatency(limit) };
+            let knobs = Knobs {
+                c_states: Some(c_states),
+                governor: Some("schedutil".to_owned()),
+                min_frequency_khz: Some(min * unit),
+                max_frequency_khz: Some(min * unit + 1),
+            };
+            let mut read = Knobs::NONE;
+            for (key, value) in knobs.words() {
+                read.set(key, &value).unwrap();
+            }
+            prop_assert_eq!(read, knobs);
         }
     }
 }

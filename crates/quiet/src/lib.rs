@@ -53,7 +53,7 @@ mod steer;
 pub use goal::{Goal, InterruptMode, QuietContainer, UnknownMode};
 pub use interrupts::{Interrupt, Interrupts, read as read_interrupts};
 pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance};
-pub use knobs::{CStates, Denied, KnobError, Knobs};
+pub use knobs::{CStates, Denied, KnobError, Knobs, frequency};
 pub use originals::{Originals, OriginalsFile, Setting, Value};
 pub use plan::Area;
 pub use steer::{Drift, Noise, RETRY, Report, Restored, Steering};

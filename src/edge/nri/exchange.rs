@@ -17,24 +17,24 @@ pub enum Asked {
 }
 
 /// What the runtime asks by `call`. Events about an end use the id alone, as other fields may be
-/// missing.
-pub fn asked(call: nri::Call) -> Asked {
+/// missing. `on_crio` says whether the runtime is CRI-O.
+pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
     let call = match call {
         nri::Call::Synchronize { pods, containers } => {
             // A container may come before its pod, so its own fields have to name the sandbox.
             let unknown = nri::wire::PodSandbox::new();
             Call::from(Event::Synchronize {
-                pods: pods.into_iter().map(|pod| incoming::pod(&pod, None)).collect(),
+                pods: pods.into_iter().map(|pod| incoming::pod(&pod, None, on_crio)).collect(),
                 containers: containers
                     .into_iter()
                     .map(|container| incoming::container(&container, &unknown))
                     .collect(),
             })
         }
-        nri::Call::RunPodSandbox(pod) => Event::RunPod(incoming::pod(&pod, None)).into(),
+        nri::Call::RunPodSandbox(pod) => Event::RunPod(incoming::pod(&pod, None, on_crio)).into(),
         // The pod of the event has the new budget.
         nri::Call::UpdatePodSandbox { pod, resources, .. } => {
-            let mut pod = incoming::pod(&pod, None);
+            let mut pod = incoming::pod(&pod, None, on_crio);
             pod.budget = resources.cpu.as_ref().and_then(incoming::budget);
             pod.limits = incoming::limits(&resources);
             Event::UpdatePod(pod).into()
@@ -42,20 +42,20 @@ pub fn asked(call: nri::Call) -> Asked {
         nri::Call::StopPodSandbox(pod) => Event::StopPod(SandboxId(pod.id)).into(),
         nri::Call::RemovePodSandbox(pod) => Event::RemovePod(SandboxId(pod.id)).into(),
         nri::Call::CreateContainer(pod, container) => {
-            let (pod, container) = incoming::pod_and_container(&pod, &container);
+            let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
             Admission::Create { pod, container }.into()
         }
         nri::Call::StartContainer(pod, container) => {
-            let (pod, container) = incoming::pod_and_container(&pod, &container);
+            let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
             Event::Starting { pod, container }.into()
         }
         nri::Call::PostStartContainer(pod, container) => {
-            let (pod, container) = incoming::pod_and_container(&pod, &container);
+            let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
             Event::Started { pod, container }.into()
         }
         nri::Call::UpdateContainer { pod, container, resources } => {
             let wanted = incoming::wanted(&resources, &container);
-            let (pod, container) = incoming::pod_and_container(&pod, &container);
+            let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
             Admission::Update { pod, container, wanted }.into()
         }
         nri::Call::StopContainer(_, container) => Event::Stop(ContainerId(container.id)).into(),

@@ -7,8 +7,8 @@ use super::projection::{
 };
 use cpuset::{CpuSet, NodeSet};
 use ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, SandboxId,
-    Wanted,
+    Annotations, Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod,
+    PodUid, SandboxId, Wanted,
 };
 use nri::wire;
 use placement::memory_manager::{Amounts, MemoryKind};
@@ -20,20 +20,28 @@ const DEFAULT_PERIOD: u64 = 100_000;
 /// The most sizes of huge pages to convert; a machine has a handful.
 const MAX_PAGE_SIZES: usize = 16;
 
+/// CRI-O acts on its annotations itself in pods whose handler has this in its name.
+const CRIO_HANDLER: &str = "high-performance";
+
 /// The most devices of a container to convert; only privileged containers have more.
 const MAX_DEVICES: usize = 256;
 
 pub(super) fn pod_and_container(
     pod: &wire::PodSandbox,
     container: &wire::Container,
+    on_crio: bool,
 ) -> (Pod, Container) {
-    (self::pod(pod, Some(container)), self::container(container, pod))
+    (self::pod(pod, Some(container), on_crio), self::container(container, pod))
 }
 
 /// The labels of `container` fill gaps of the pod: the kubelet puts the pod's uid, name and
 /// namespace on both. A pod without a kubelet may have no uid. Its sandbox's id replaces the uid,
 /// so that two such pods stay two.
-pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -> Pod {
+pub(super) fn pod(
+    pod: &wire::PodSandbox,
+    container: Option<&wire::Container>,
+    on_crio: bool,
+) -> Pod {
     let label = |key| {
         let labels = container.map(|container| &container.labels);
         text(&pod.labels, key).or_else(|| text(labels?, key))
@@ -43,6 +51,10 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         .unwrap_or_default();
     let uid = non_empty(&pod.uid).or_else(|| label(POD_UID_LABEL)).unwrap_or(sandbox);
     let (qos, pool) = cgroup::kind(&pod.linux.cgroup_parent);
+    let mut annotations: Annotations = pod.annotations.iter().collect();
+    if on_crio && pod.runtime_handler.contains(CRIO_HANDLER) {
+        annotations.leave_to_runtime();
+    }
     Pod {
         sandbox: SandboxId(sandbox.to_owned()),
         uid: PodUid(uid.to_owned()),
@@ -56,7 +68,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         budget: pod.linux.pod_resources.cpu.as_ref().and_then(budget),
         limits: limits(&pod.linux.pod_resources),
         own_resources: None,
-        annotations: pod.annotations.iter().collect(),
+        annotations,
         cgroup: cgroup::of_pod(&pod.linux.cgroup_parent),
     }
 }
@@ -474,7 +486,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(
-            pod(&full, None),
+            pod(&full, None, false),
             Pod {
                 sandbox: SandboxId("sandbox".into()),
                 uid: PodUid("uid".into()),
@@ -492,6 +504,24 @@ mod tests {
     }
 
     #[test]
+    fn only_crio_acts_in_pods_of_its_high_performance_handlers() {
+        for (handler, on_crio, is_left) in [
+            ("high-performance", true, true),
+            ("my-high-performance-2", true, true),
+            ("high-performance", false, false),
+            ("runc", true, false),
+            ("", true, false),
+        ] {
+            let sent = wire::PodSandbox { runtime_handler: handler.into(), ..Default::default() };
+            let sent = wire::PodRequest { pod: Some(sent).into(), ..Default::default() };
+            let sent = sent.write_to_bytes().unwrap();
+            let read: wire::PodRequest = projection::parse(&sent).unwrap();
+            let converted = pod(&read.pod, None, on_crio);
+            assert_eq!(converted.annotations.is_left_to_runtime(), is_left, "{handler} {on_crio}");
+        }
+    }
+
+    #[test]
     fn an_empty_pod_is_identified_by_the_labels_of_its_container() {
         let labels = [(POD_UID_LABEL, "uid"), (POD_NAME_LABEL, "pod"), (POD_NAMESPACE_LABEL, "ns")];
         let labelled = wire::Container {
@@ -500,13 +530,17 @@ mod tests {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..Default::default()
         };
-        let converted = pod(&wire::PodSandbox::new(), Some(&labelled));
+        let converted = pod(&wire::PodSandbox::new(), Some(&labelled), false);
         assert_eq!((converted.uid.0, converted.sandbox.0), ("uid".into(), "sandbox".into()));
         assert_eq!((converted.name, converted.namespace), ("pod".into(), "ns".into()));
         assert_eq!((converted.qos, converted.budget), (Qos::Unknown, None));
 
         let bare = wire::PodSandbox { id: "sandbox".into(), ..Default::default() };
-        assert_eq!(pod(&bare, None).uid.0, "sandbox", "pods without uid must not be taken for one");
+        assert_eq!(
+            pod(&bare, None, false).uid.0,
+            "sandbox",
+            "pods without uid must not be taken for one"
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub async fn run(
     owner: DaemonSender,
     shutdown: impl Future,
 ) -> Result<(), RunError> {
-    nri::run(endpoint, identity, |session| Edge { session, owner: owner.clone() }, shutdown).await
+    nri::run(endpoint, identity, |session| Edge::new(session, owner.clone()), shutdown).await
 }
 
 /// Runs one connection over `trunk` until either side ends it, see [`nri::run_session`].
@@ -54,6 +54,6 @@ pub async fn run_session(
     owner: &DaemonSender,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
-    let edge = Edge { session, owner: owner.clone() };
+    let edge = Edge::new(session, owner.clone());
     nri::run_session(trunk, session, identity, &edge, stop).await
 }

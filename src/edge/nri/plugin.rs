@@ -6,20 +6,29 @@ use crate::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use nri::wire::Event;
 use nri::{Answer, CallError, Configuration, Events, Plugin, Reads, Session};
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
 
 /// A container is about to run and waits for the answer.
 const BEFORE_START: Events = Events::of(&[Event::START_CONTAINER]);
+/// How CRI-O names itself.
+const CRIO: &str = "cri-o";
 /// One more call for every container, since NRI 0.10.
 const VALIDATE: Events = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
 
 /// One connection of the runtime.
 pub(super) struct Edge {
-    pub(super) session: Session,
-    pub(super) owner: DaemonSender,
+    session: Session,
+    owner: DaemonSender,
+    /// Set before any other call: the runtime names itself first.
+    on_crio: AtomicBool,
 }
 
 impl Edge {
+    pub(super) fn new(session: Session, owner: DaemonSender) -> Edge {
+        Edge { session, owner, on_crio: AtomicBool::new(false) }
+    }
+
     /// If the owner has ended, the reply fails as well.
     fn send(&self, message: Message) {
         let _ = self.owner.send(message);
@@ -35,6 +44,7 @@ impl Plugin for Edge {
         configuration: Configuration,
     ) -> impl Future<Output = Result<Events, CallError>> + Send {
         let Configuration { runtime, capabilities, config, answer_within, updater } = configuration;
+        self.on_crio.store(runtime.name == CRIO, Ordering::Relaxed);
         let (reply, wanted) = oneshot::channel();
         self.send(Message::Configure {
             session: self.session,
@@ -52,7 +62,7 @@ impl Plugin for Edge {
     fn call(&self, call: nri::Call) -> impl Future<Output = Result<Answer, CallError>> + Send {
         let session = self.session;
         let own = OwnMounts::of(&call);
-        let waits = match asked(call) {
+        let waits = match asked(call, self.on_crio.load(Ordering::Relaxed)) {
             Asked::Call(call) => {
                 let (reply, response) = oneshot::channel();
                 self.send(Message::Call { session, call, reply });

@@ -1,6 +1,6 @@
 //! The fields of the runtime's messages that the plugin reads: little, and bounded for each pod.
 
-use ledger::annotations::{MAX_ANNOTATIONS, is_wish};
+use ledger::annotations::{MAX_ANNOTATIONS, MAX_READ, is_read};
 use nri::Field::{Message as Part, Number, Text};
 use nri::{CallError, Field, Fields, Reads, Request};
 
@@ -53,7 +53,13 @@ const POD: &[Field<'_>] = &[
     Text(3), // uid
     Text(4), // namespace
     texts(5, |label| [POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)),
-    texts(6, is_wish),
+    Field::Texts {
+        number: 6, // annotations
+        is_read,
+        max_entries: MAX_READ + 1,
+        max_chars: MAX_VALUE,
+    },
+    Text(7), // runtime_handler
     // linux: pod_resources and cgroup_parent
     Part(8, &[Part(2, RESOURCES), Text(3)]),
 ];

@@ -145,6 +145,10 @@ pub struct OwnSettings {
     pub rebalance: String,
     /// The namespaces whose containers run on the reserved CPUs, a list; `none` if there is none.
     pub reserved_namespaces: String,
+    /// `leave`, `away` or `housekeeping`: device interrupts on exclusive CPUs.
+    pub interrupts: String,
+    /// The runtimes whose annotations count, a list; `none` if there is none.
+    pub compatibility: String,
 }
 
 impl OwnSettings {
@@ -169,6 +173,8 @@ impl OwnSettings {
             memory_only_nodes: settings.memory_only_nodes.to_string(),
             rebalance: settings.rebalance.as_ref().map_or_else(|| "off".to_owned(), rebalance),
             reserved_namespaces: reserved,
+            interrupts: settings.interrupts.name().to_owned(),
+            compatibility: if settings.reads_crio { "crio" } else { "none" }.to_owned(),
         }
     }
 }
@@ -196,6 +202,8 @@ impl Display for OwnSettings {
                 ("memoryOnlyNodes", of.memory_only_nodes.clone()),
                 ("rebalance", of.rebalance.clone()),
                 ("reservedNamespaces", of.reserved_namespaces.clone()),
+                ("interrupts", of.interrupts.clone()),
+                ("compatibility", of.compatibility.clone()),
             ]
         };
         let defaults = fields(&OwnSettings::default());
@@ -230,14 +238,25 @@ impl BoundsReport {
     /// that matches a namespace applies.
     pub fn of(namespaces: &Namespaces, node: Policy) -> Vec<BoundsReport> {
         let sorted = namespaces.by_closeness().into_iter();
-        let report = sorted.map(|(name, bounds)| BoundsReport {
-            name: name.to_owned(),
-            cpu_manager_policy: bounds.policy.unwrap_or(node).name().to_owned(),
-            allow: bounds.allow.iter().map(Wish::to_string).collect(),
-            defaults: bounds.defaults.iter().map(Wish::to_string).collect(),
-        });
-        report.collect()
+        let mut report = Vec::new();
+        for (name, bounds) in sorted {
+            let mut allow: Vec<String> = bounds.allow.iter().map(Wish::to_string).collect();
+            allow.extend(bounds.knobs.words().into_iter().map(knob));
+            let mut defaults: Vec<String> = bounds.defaults.iter().map(Wish::to_string).collect();
+            defaults.extend(bounds.default_knobs.words().into_iter().map(knob));
+            report.push(BoundsReport {
+                name: name.to_owned(),
+                cpu_manager_policy: bounds.policy.unwrap_or(node).name().to_owned(),
+                allow,
+                defaults,
+            });
+        }
+        report
     }
+}
+
+fn knob((key, value): (&str, String)) -> String {
+    format!("{key}: {value}")
 }
 
 impl Display for BoundsReport {

@@ -519,6 +519,8 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::Refused { .. } => "refused",
                 What::Released(_) => "released",
                 What::Contested(_) => "contested",
+                What::NoEffect { .. } => "no_effect",
+                What::LeftToRuntime => "left_to_runtime",
             };
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }

@@ -4,7 +4,7 @@ use super::super::wish::ALL;
 use super::*;
 use proptest::prelude::*;
 
-const KEYS: [&str; 6] = ["cpus", "uncore", "numa", "smt", "placement", "movable"];
+const KEYS: [&str; 7] = ["cpus", "uncore", "numa", "smt", "placement", "movable", "interrupts"];
 
 #[test]
 fn only_annotations_with_the_domain_count() {
@@ -33,7 +33,7 @@ fn more_annotations_than_the_limit_refuse_every_container_without_repeating_them
     assert_eq!((most.of("c0").error.as_ref(), most.of("other")), (None, &Asked::default()));
     for count in [MAX_ANNOTATIONS + 1, 6096] {
         let annotations: Annotations = named(count).collect();
-        assert!(!annotations.is_empty() && annotations.named.is_empty());
+        assert!(!annotations.is_empty() && annotations.own.named.is_empty());
         for container in ["c0", "other"] {
             let asked = annotations.of(container);
             assert_eq!(
@@ -44,6 +44,130 @@ fn more_annotations_than_the_limit_refuse_every_container_without_repeating_them
             assert_eq!(asked.cpus, Some(Cpus::Shared), "no CPUs are kept free for it");
         }
     }
+}
+
+/// What container `db` asks for in annotations for CRI-O; the second value says whether they count.
+fn crio(annotations: &[(&str, &str)], counts: bool) -> (Option<InterruptMode>, Knobs, String) {
+    let annotations: Annotations = annotations.iter().copied().collect();
+    let Asked { interrupts, knobs, error, .. } = annotations.read("db", counts).into_owned();
+    (interrupts, knobs, error.map(|error| error.to_string()).unwrap_or_default())
+}
+
+#[test]
+fn annotations_for_crio_count_only_if_the_settings_say_so() {
+    let mut disable = Knobs::NONE;
+    disable.set("c-states", "disable").unwrap();
+    let mut slow = Knobs::NONE;
+    slow.set("c-states", "max-latency:10").unwrap();
+    slow.set("frequency-governor", "performance").unwrap();
+    let away = Some(InterruptMode::Away);
+    for (annotations, interrupts, knobs) in [
+        (&[("irq-load-balancing.crio.io", "disable")][..], away, &Knobs::NONE),
+        (&[("irq-load-balancing.crio.io", "true")], away, &Knobs::NONE),
+        (&[("irq-load-balancing.crio.io", "enable")], Some(InterruptMode::Leave), &Knobs::NONE),
+        (
+            &[
+                ("irq-load-balancing.crio.io", "disable"),
+                ("irq-load-balancing.crio.io/db", "housekeeping"),
+            ],
+            Some(InterruptMode::Housekeeping),
+            &Knobs::NONE,
+        ),
+        (&[("irq-load-balancing.crio.io/web", "disable")], None, &Knobs::NONE),
+        // The plugin's own annotations come before.
+        (
+            &[
+                ("irq-load-balancing.crio.io/db", "housekeeping"),
+                ("interrupts.cpu-manager.nri.io", "away"),
+            ],
+            away,
+            &Knobs::NONE,
+        ),
+        (&[("cpu-c-states.crio.io", "disable")], None, &disable),
+        (
+            &[
+                ("cpu-c-states.crio.io", "max_latency:10"),
+                ("cpu-freq-governor.crio.io", "performance"),
+            ],
+            None,
+            &slow,
+        ),
+        (
+            &[("cpu-c-states.crio.io", "disable"), ("cpu-c-states.crio.io/db", "enable")],
+            None,
+            &Knobs::NONE,
+        ),
+        (
+            &[("cpu-quota.crio.io", "disable"), ("cpu-load-balancing.crio.io", "true")],
+            None,
+            &Knobs::NONE,
+        ),
+    ] {
+        let expect = (interrupts, knobs.clone(), String::new());
+        assert_eq!(crio(annotations, true), expect, "{annotations:?}");
+        let own = annotations.iter().copied().filter(|(name, _)| is_wish(name));
+        let own = crio(&own.collect::<Vec<_>>(), true);
+        assert_eq!(crio(annotations, false), own, "{annotations:?}");
+    }
+}
+
+#[test]
+fn hostile_annotations_for_crio_refuse_only_where_they_count() {
+    let long = "x".repeat(1 << 16);
+    for (name, value, why) in [
+        (
+            "irq-load-balancing.crio.io",
+            "disabled",
+            "\"disabled\" is unknown, expected disable or enable or housekeeping (did you mean disable?)",
+        ),
+        ("cpu-quota.crio.io/db", "", "\"\" is unknown, expected disable or enable"),
+        (
+            "cpu-c-states.crio.io",
+            "max_latency:0",
+            "\"max_latency:0\": expected \"disable\", \"enable\" or \"max_latency:US\"",
+        ),
+        (
+            "cpu-freq-governor.crio.io",
+            "../../etc",
+            "frequency-governor \"../../etc\": expected a governor's name, such as \"performance\"",
+        ),
+    ] {
+        let annotations = [(name, value)];
+        let expect = format!("WishUnknownError: annotation {name}: {why}");
+        assert_eq!(crio(&annotations, true), (None, Knobs::NONE, expect));
+        assert_eq!(crio(&annotations, false), (None, Knobs::NONE, String::new()));
+        let (.., error) = crio(&[(name, &long)], true);
+        assert!(error.len() < 300, "{error}");
+    }
+    for not_read in ["cpu-shared.crio.io/db", "irq-load-balancing.crio.io.example.org", "crio.io"] {
+        assert!(!is_read(not_read), "{not_read}");
+    }
+}
+
+#[test]
+fn more_annotations_for_crio_than_the_limit_refuse_where_they_count() {
+    let many = |count: usize| (0..count).map(|at| (format!("cpu-quota.crio.io/c{at}"), "disable"));
+    let most: Annotations = many(MAX_ANNOTATIONS).chain(named(MAX_ANNOTATIONS)).collect();
+    assert_eq!(most.read("c0", true).error, None);
+    assert_eq!(most.of("c0").cpus, Some(Cpus::Exclusive));
+    let more: Annotations = many(MAX_ANNOTATIONS + 1).chain(named(1)).collect();
+    assert_eq!(more.read("c0", false).error, None);
+    assert_eq!(
+        more.read("c0", true).error.as_ref().unwrap().to_string(),
+        "WishNotAllowedError: the pod has more than 64 annotations KEY.crio.io; use KEY.crio.io without a name for \
+         what applies to all of its containers"
+    );
+    // The plugin's own ones may be behind those that were read.
+    let flood: Annotations = many(6000).chain(named(1)).collect();
+    assert!(flood.of("c0").error.is_some());
+}
+
+#[test]
+fn a_pod_that_is_left_to_the_runtime_asks_for_nothing_of_crio() {
+    let mut annotations: Annotations =
+        [("irq-load-balancing.crio.io", "disable")].into_iter().collect();
+    annotations.leave_to_runtime();
+    assert_eq!(*annotations.read("db", true), Asked::default());
 }
 
 /// A second implementation: the wishes for a container, and whether an annotation for it is wrong.

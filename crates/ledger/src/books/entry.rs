@@ -503,7 +503,8 @@ impl ContainerEntry {
     /// decides: in a Burstable pod the wish for them may no longer be allowed.
     pub(crate) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         let by_claim = self.claim().map(|_| Cpus::Exclusive);
-        Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
+        let cpus = self.terms.cpus.or(by_claim);
+        Terms { cpus, ..Terms::default() }.exclusive_cpus(qos, cpu)
     }
 
     /// The wishes for further CPUs: those of its pod, but with the margin that its present CPUs

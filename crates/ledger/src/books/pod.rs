@@ -41,6 +41,8 @@ pub(crate) struct PodEntry {
     pub(crate) has_resources: bool,
     /// The devices that the kubelet has reported, by container.
     pub(crate) given: BTreeMap<String, GivenDevices>,
+    /// Whether the log says that the runtime sets interrupts and latency knobs of this pod.
+    pub(crate) noted_runtime: bool,
 }
 
 /// How exclusive CPUs for a container of a pod fit the pod's budget. The CPUs here are those of
@@ -68,6 +70,7 @@ impl PodEntry {
             own_pool: None,
             has_resources: false,
             given: BTreeMap::new(),
+            noted_runtime: false,
         }
     }
 
@@ -94,7 +97,7 @@ impl PodEntry {
         let located: Vec<Terms> = self
             .containers
             .iter()
-            .map(|(name, entry)| entry.terms.near(node, self, name, &entry.devices))
+            .map(|(name, entry)| entry.terms.clone().near(node, self, name, &entry.devices))
             .collect();
         for (entry, terms) in self.containers.values_mut().zip(located) {
             entry.terms = terms;

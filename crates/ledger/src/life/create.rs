@@ -8,6 +8,7 @@ use crate::memory;
 use crate::model::{Container, Pod, PodUid};
 use crate::node::Node;
 use crate::note::What;
+use crate::quieting;
 use crate::request::{Grant, Granted, RefusedRequest, granted};
 use crate::settings::Exposure;
 use crate::terms::Terms;
@@ -56,7 +57,10 @@ fn decide(
 ) -> Option<Result<(Terms, Granted), RefusedRequest>> {
     let pod = books.pod(uid)?;
     let terms = Terms::of_new(node, pod, container).map_err(|rejection| (rejection, None));
-    Some(terms.and_then(|terms| Ok((terms, granted(node, books, pod, container, &terms)?))))
+    Some(terms.and_then(|terms| {
+        let granted = granted(node, books, pod, container, &terms)?;
+        Ok((terms, granted))
+    }))
 }
 
 fn enter(
@@ -71,7 +75,7 @@ fn enter(
     let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
     let applied = AppliedSetting::reported(container, false);
     let mechanism = node.mechanism;
-    let mut entry = ContainerEntry::new(container, mechanism, terms, applied);
+    let mut entry = ContainerEntry::new(container, mechanism, terms.clone(), applied);
     // The margin follows below: an inherited one is known only with the entry of the predecessor.
     entry.assign(claim.unwrap_or_default(), Margin::NONE);
     match grant {
@@ -132,5 +136,13 @@ fn enter(
     }
     for (subject, what) in notes.unwrap_or_default() {
         books.journal.note(false, subject, what);
+    }
+    if node.is_static() {
+        for what in quieting::notes(node, books, uid, container) {
+            if let Some(pod) = books.pod(uid) {
+                let subject = pod.subject(container);
+                books.journal.note(false, subject, what);
+            }
+        }
     }
 }

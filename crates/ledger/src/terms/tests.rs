@@ -6,9 +6,9 @@ use super::*;
 fn bounds(allow: &[(&str, &str)], defaults: &[(&str, &str)]) -> Bounds {
     let wish = |(key, value): &(&str, &str)| Wish::parse(key, value).unwrap();
     Bounds {
-        policy: None,
         allow: allow.iter().map(wish).collect(),
         defaults: defaults.iter().map(wish).collect(),
+        ..Bounds::default()
     }
 }
 
@@ -20,9 +20,11 @@ fn everything() -> Bounds {
 fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
     let annotations: Annotations = annotations.iter().copied().collect();
     match resolve(annotations.of("db"), "hpc", bounds) {
-        Ok(Terms { cpus, wishes, .. }) => {
+        Ok(Terms { cpus, wishes, interrupts, knobs, .. }) => {
             let all = cpus.map(Wish::Cpus).into_iter().chain(Wish::list(&wishes));
-            all.map(|wish| wish.to_string()).collect::<Vec<_>>().join(", ")
+            let all = all.chain(interrupts.map(Wish::Interrupts)).map(|wish| wish.to_string());
+            let knobs = knobs.words().into_iter().map(|(key, value)| format!("{key}: {value}"));
+            all.chain(knobs).collect::<Vec<_>>().join(", ")
         }
         Err(rejection) => rejection.to_string(),
     }
@@ -58,7 +60,7 @@ fn unknown_keys_values_and_addressees_are_refused_with_the_expected_ones() {
         (
             "uncor.cpu-manager.nri.io/container.db",
             "require",
-            "\"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable (did you mean uncore?)",
+            "\"uncor\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io/pod",
@@ -74,7 +76,7 @@ fn unknown_keys_values_and_addressees_are_refused_with_the_expected_ones() {
         (
             "a.smt.cpu-manager.nri.io",
             "isolate",
-            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable",
+            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency",
         ),
     ] {
         check(&[(name, value)], &format!("{unknown} {name}: {why}"));
@@ -160,4 +162,132 @@ fn only_whole_requests_of_guaranteed_or_wishing_pods_are_exclusive() {
     let text = "WishUnmetError: cpus: exclusive needs a request for whole CPUs, but";
     assert_eq!(said(1500).to_string(), format!("{text} 1500m CPUs are requested"));
     assert_eq!(said(0).to_string(), format!("{text} none is requested"));
+}
+
+/// Allows these values of latency knobs, and has these defaults.
+fn knob_bounds(allow: &[(&str, &str)], defaults: &[(&str, &str)]) -> Bounds {
+    let mut bounds = Bounds::default();
+    for (key, value) in allow {
+        bounds.allow(key, value).unwrap();
+    }
+    for (key, value) in defaults {
+        bounds.default_knobs.set(key, value).unwrap();
+    }
+    bounds
+}
+
+#[test]
+fn knobs_are_allowed_by_value_or_within_a_bound() {
+    let bounds = knob_bounds(
+        &[
+            ("c-states", "max-latency:10"),
+            ("frequency-governor", "performance"),
+            ("min-frequency", "1GHz-2.5GHz"),
+            ("max-frequency", "3GHz"),
+            ("max-frequency", "1500MHz"),
+        ],
+        &[],
+    );
+    for (key, value, is_allowed) in [
+        ("c-states", "max-latency:10", true),
+        ("c-states", "max-latency:200", true),
+        ("c-states", "max-latency:9", false),
+        ("c-states", "disable", false),
+        ("frequency-governor", "performance", true),
+        ("frequency-governor", "powersave", false),
+        ("min-frequency", "1GHz", true),
+        ("min-frequency", "2500MHz", true),
+        ("min-frequency", "2500001", false),
+        ("min-frequency", "999999", false),
+        ("max-frequency", "3000MHz", true),
+        ("max-frequency", "1.5GHz", true),
+        ("max-frequency", "2GHz", false),
+    ] {
+        let name = format!("{key}.cpu-manager.nri.io");
+        let found = resolved(&[(&name, value)], Some(&bounds));
+        assert_eq!(found.starts_with("WishNotAllowedError"), !is_allowed, "{value}: {found}");
+        assert_eq!(found.starts_with(&format!("{key}: ")), is_allowed, "{value}: {found}");
+        let nothing = resolved(&[(&name, value)], None);
+        assert!(nothing.starts_with("WishNotAllowedError"), "{nothing}");
+    }
+    let refused = resolved(&[("c-states.cpu-manager.nri.io", "max-latency:9")], Some(&bounds));
+    assert_eq!(
+        refused,
+        "WishNotAllowedError: pods of namespace \"hpc\" may not wish for c-states: max-latency:9; the administrator of \
+         the node allows it in the plugin's configuration, in the entry for this namespace: \
+         namespaces: [{names: [hpc], allow: {c-states: [max-latency:9]}}]"
+    );
+    let all: Vec<String> =
+        bounds.knobs.words().iter().map(|(key, value)| format!("{key}: {value}")).collect();
+    assert_eq!(
+        all,
+        [
+            "c-states: max-latency:10",
+            "frequency-governor: performance",
+            "min-frequency: 1GHz-2500MHz",
+            "max-frequency: 3GHz",
+            "max-frequency: 1500MHz",
+        ]
+    );
+    for (key, value) in [
+        ("min-frequency", "2GHz-1GHz"),
+        ("min-frequency", "-1GHz"),
+        ("min-frequency", "1GHz-"),
+        ("min-frequency", "1GHz-2GHz-3GHz"),
+        ("c-states", "max-latency:5-10"),
+        ("c-state", "disable"),
+    ] {
+        let mut bounds = Bounds::default();
+        bounds.allow(key, value).unwrap_err();
+        assert_eq!(bounds, Bounds::default(), "{key}: {value}");
+    }
+}
+
+#[test]
+fn knobs_have_defaults_and_contradictions() {
+    let all =
+        [("c-states", "disable"), ("min-frequency", "1GHz-4GHz"), ("max-frequency", "1GHz-4GHz")];
+    let bounds = knob_bounds(&all, &[("c-states", "max-latency:50"), ("max-frequency", "2GHz")]);
+    let min = "min-frequency.cpu-manager.nri.io";
+    let max = "max-frequency.cpu-manager.nri.io";
+    let own_min = "min-frequency.cpu-manager.nri.io/container.db";
+    for (annotations, expect) in [
+        (&[][..], "c-states: max-latency:50, max-frequency: 2GHz"),
+        (&[("c-states.cpu-manager.nri.io", "disable")], "c-states: disable, max-frequency: 2GHz"),
+        (&[(min, "1GHz")], "c-states: max-latency:50, min-frequency: 1GHz, max-frequency: 2GHz"),
+        // The default for the highest frequency gives way.
+        (&[(min, "3GHz")], "c-states: max-latency:50, min-frequency: 3GHz"),
+        // Only the frequencies that count for the container are compared.
+        (
+            &[(min, "3GHz"), (max, "2GHz"), (own_min, "1GHz")],
+            "c-states: max-latency:50, min-frequency: 1GHz, max-frequency: 2GHz",
+        ),
+        (
+            &[(min, "3GHz"), (max, "2GHz")],
+            "WishUnmetError: min-frequency is 3000000 kHz, above max-frequency, which is 2000000 kHz",
+        ),
+        (
+            &[(min, "fast")],
+            "WishUnknownError: annotation min-frequency.cpu-manager.nri.io: min-frequency \"fast\": expected kHz, \
+             or a number with MHz or GHz, such as \"2.4GHz\"",
+        ),
+    ] {
+        assert_eq!(resolved(annotations, Some(&bounds)), expect, "{annotations:?}");
+    }
+}
+
+#[test]
+fn interrupts_follow_the_most_specific_wish() {
+    let pods = ("interrupts.cpu-manager.nri.io/pod", "away");
+    check(&[], "");
+    check(&[pods], "interrupts: away");
+    check(&[pods, ("interrupts.cpu-manager.nri.io/container.db", "leave")], "interrupts: leave");
+    check(
+        &[("interrupts.cpu-manager.nri.io", "awya")],
+        "WishUnknownError: annotation interrupts.cpu-manager.nri.io: \"awya\" is unknown, expected leave or away or \
+         housekeeping (did you mean away?)",
+    );
+    let bounds = bounds(&[("interrupts", "away")], &[("interrupts", "housekeeping")]);
+    assert_eq!(resolved(&[], Some(&bounds)), "interrupts: housekeeping");
+    assert_eq!(resolved(&[pods], Some(&bounds)), "interrupts: away");
 }

@@ -28,9 +28,9 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
         ("numa", "single"),
     ];
     let bounds = Bounds {
-        policy: None,
         allow: wishes(&all).collect(),
         defaults: wishes(defaults).collect(),
+        ..Bounds::default()
     };
     let none = Bounds { policy: Some(Policy::None), ..Bounds::default() };
     let entries = vec![(vec!["default".to_owned()], bounds), (vec!["batch".to_owned()], none)];

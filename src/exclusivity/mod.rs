@@ -24,5 +24,5 @@ pub use layout::{NodeLayout, foreign_partitions};
 pub use mechanism::{Exclusivity, Means, consequence};
 pub use memory::open_memory;
 pub use quota::{lift_quota, lifted_quotas};
-pub use steering::{open_steering, quiet_roots};
+pub use steering::{Access, open_steering, quiet_roots};
 pub use watch::Watch;

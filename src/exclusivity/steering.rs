@@ -4,8 +4,10 @@ use super::memory::open_originals;
 use crate::disk::Storage;
 use kernel::Kernel;
 use quiet::{IRQBALANCE_DIRECTORIES, Irqbalance, Roots, Steering};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wording::count;
 
 /// The files of interrupts and latency knobs: those below `host`, where the host's are mounted into a
 /// container.
@@ -32,4 +34,47 @@ pub fn open_steering(
         None => PathBuf::from(directory),
     });
     Steering::new(roots, originals, Irqbalance::new(directories.collect()))
+}
+
+/// Whether this process can move the node's interrupts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// There are so many interrupts, and the kernel lets so many of them move.
+    Writable { interrupts: usize, movable: usize },
+    /// Why no interrupt can be moved.
+    Unwritable(String),
+}
+
+impl Access {
+    /// Opens the files of all interrupts, and writes none.
+    pub fn read(kernel: &dyn Kernel, roots: &Roots) -> Access {
+        let irq = roots.proc.join("irq");
+        let default = irq.join("default_smp_affinity");
+        if let Err(error) = kernel.check_writable(&default) {
+            return Access::Unwritable(format!("cannot write {}: {error}", default.display()));
+        }
+        let active = match quiet::read_interrupts(kernel, roots) {
+            Ok(interrupts) => interrupts.active,
+            Err(error) => {
+                let proc = roots.proc.display();
+                return Access::Unwritable(format!(
+                    "cannot read the interrupts in {proc}: {error}"
+                ));
+            }
+        };
+        let file = |number: &u32| irq.join(number.to_string()).join("smp_affinity_list");
+        let movable = active.keys().filter(|number| kernel.check_writable(&file(*number)).is_ok());
+        Access::Writable { interrupts: active.len(), movable: movable.count() }
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Access::Writable { interrupts, movable } => {
+                write!(f, "{movable} of {} can be moved", count(*interrupts, "interrupt"))
+            }
+            Access::Unwritable(why) => f.write_str(why),
+        }
+    }
 }

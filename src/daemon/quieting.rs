@@ -138,12 +138,17 @@ impl Quieting {
             return None;
         }
         self.changed = None;
-        self.next = None;
         let is_unused = self.steering.as_ref().is_some_and(Steering::is_unused);
         if goal.is_empty() && is_unused {
+            self.next = None;
             self.reset();
             return None;
         }
+        // Most changes of the ledger are not about containers that ask for anything.
+        if goal == self.figures.goal && self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next = None;
         let steering = self.steering.take()?;
         self.begun = Some(now);
         let kernel = Arc::clone(&self.kernel);

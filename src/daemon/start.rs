@@ -149,11 +149,15 @@ impl Owner {
             Hotplug::new(&kernel, &paths.sysfs_root, topology.clone(), hierarchy.clone(), now);
         let verifier =
             hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
-        let isolation = (partition == Some(PartitionType::Isolated)).then(|| IsolationFiles {
-            cgroups: paths.cgroup_root.clone(),
-            sys: paths.sysfs_root.clone(),
-            proc: paths.proc_root.clone(),
-        });
+        let isolation = if partition == Some(PartitionType::Isolated) {
+            Some(IsolationFiles {
+                cgroups: paths.cgroup_root.clone(),
+                sys: paths.sysfs_root.clone(),
+                proc: paths.proc_root.clone(),
+            })
+        } else {
+            None
+        };
         let mut owner = Owner {
             ledger: Ledger::new(topology, settings, claims.cpus).with_memory(claims.memory),
             checkpoint: Checkpoint::new(),

@@ -1,11 +1,17 @@
 //! Passes over a copy of the kernel's files, at the times at which the daemon would make them.
 
 use super::*;
+use cpuset::CpuSet;
 use kernel::Linux;
+use ledger::{
+    ContainerId, ContainerView, CpuRequest, Ledger, Mechanism, Pod, PodUid, Qos, SandboxId,
+    Settings,
+};
 use quiet::{Irqbalance, Originals};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
+use topology::synthetic::Machine;
 
 /// A node of 4 CPUs with an interrupt that may fire anywhere.
 struct TestNode {
@@ -40,13 +46,19 @@ impl TestNode {
         fs::read_to_string(path).unwrap().trim().to_owned()
     }
 
-    /// Makes the pass for this goal, as `Quieting::begin` and the executor do.
+    /// Makes the next pass for this goal, as `Quieting::begin` and the executor do.
     fn pass(&mut self, avoided: &str) {
         let outcome = self.begin(avoided).run();
         self.quieting.ended(outcome, self.now);
     }
 
     fn begin(&mut self, avoided: &str) -> QuietPass {
+        self.now += PERIOD;
+        let goal = TestNode::goal(avoided);
+        self.quieting.begin_for(goal, self.now).unwrap()
+    }
+
+    fn goal(avoided: &str) -> Goal {
         let container = QuietContainer {
             name: "ns/pod/c".to_owned(),
             cpus: avoided.parse().unwrap(),
@@ -54,8 +66,7 @@ impl TestNode {
             ..QuietContainer::default()
         };
         let containers = if avoided.is_empty() { Vec::new() } else { vec![container] };
-        let goal = Goal { online: "0-3".parse().unwrap(), containers, ..Goal::default() };
-        self.quieting.begin_for(goal, self.now).unwrap()
+        Goal { online: "0-3".parse().unwrap(), containers, ..Goal::default() }
     }
 }
 
@@ -100,6 +111,20 @@ fn passes_repeat_until_everything_is_restored() {
     let figures = node.quieting.figures(node.now);
     assert!(figures.goal.is_empty() && figures.report.away.is_empty());
     assert_eq!(figures.drifts["interrupt"], 1);
+}
+
+#[test]
+fn a_change_that_leaves_the_goal_alone_makes_no_early_pass() {
+    let mut node = TestNode::new();
+    node.quieting.listed(node.now);
+    node.pass("2");
+    let next = node.now + PERIOD;
+    let soon = node.now + DEBOUNCE;
+    node.quieting.follow(true, node.now);
+    assert_eq!(node.quieting.due(), Some(soon));
+    assert!(node.quieting.begin_for(TestNode::goal("2"), soon).is_none());
+    assert_eq!(node.quieting.due(), Some(next));
+    assert!(node.quieting.begin_for(TestNode::goal("1-2"), soon).is_some());
 }
 
 #[test]
@@ -154,4 +179,63 @@ fn a_refused_interrupt_is_logged_once_until_nothing_is_asked_for() {
     assert!(node.quieting.logged.iter().eq(["30 nvme0q3"]));
     node.quieting.reset();
     assert!(node.quieting.logged.is_empty());
+}
+
+/// A running container with CPUs 2-3, and CPU 4 idle for it.
+fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
+    let pod = Pod {
+        sandbox: SandboxId(name.to_owned()),
+        uid: PodUid(name.to_owned()),
+        namespace: "ns".to_owned(),
+        name: name.to_owned(),
+        qos: Qos::Guaranteed,
+        budget: None,
+        limits: Default::default(),
+        own_resources: None,
+        pool: Default::default(),
+        annotations: Default::default(),
+        cgroup: None,
+    };
+    ContainerView {
+        pod: Arc::new(pod),
+        name: "c".to_owned(),
+        id: ContainerId(name.to_owned()),
+        cpu: CpuRequest::default(),
+        memory: None,
+        asks: None,
+        exclusive: Some("2-3".parse().unwrap()),
+        leaving: CpuSet::EMPTY,
+        pool: Default::default(),
+        shared: CpuSet::EMPTY,
+        own_pool: CpuSet::EMPTY,
+        idle: "4".parse().unwrap(),
+        margin: Default::default(),
+        cpus_wish: None,
+        interrupts,
+        knobs: Knobs::default(),
+        runs_on: "2-3".parse().unwrap(),
+        phase: Phase::Running,
+        enforced_by: Mechanism::Groups,
+        stays: None,
+        devices: Vec::new(),
+        created_at: None,
+    }
+}
+
+#[test]
+fn the_goal_has_the_containers_that_run_and_ask_for_something() {
+    let topology = Machine { nodes: 2, cores: 8, ..Machine::default() }.topology().unwrap();
+    let mut view = View::clone(&Ledger::new(topology, Settings::default(), Vec::new()).view());
+    let ended = ContainerView { phase: Phase::Ended, ..container("ended", InterruptMode::Away) };
+    let shared = ContainerView { exclusive: None, ..container("shared", InterruptMode::Away) };
+    let left = container("left", InterruptMode::Leave);
+    view.containers = vec![ended, shared, left, container("db", InterruptMode::Housekeeping)];
+    let goal = goal_of(&view);
+    assert_eq!(goal.online, view.topology.online());
+    assert_eq!(goal.nodes.len(), 2);
+    let [one] = &goal.containers[..] else { panic!("{goal:?}") };
+    assert_eq!((one.name.as_str(), one.cpus.to_string()), ("ns/db/c", "2-4".to_owned()));
+    assert_eq!(one.interrupts, InterruptMode::Housekeeping);
+    view.stance = Stance::Observe;
+    assert!(goal_of(&view).is_empty());
 }

@@ -224,7 +224,8 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
 
 #[test]
 fn the_goal_has_the_containers_that_run_and_ask_for_something() {
-    let topology = Machine { nodes: 2, cores: 8, ..Machine::default() }.topology().unwrap();
+    let topology =
+        Machine { nodes: 2, caches: 2, cores: 8, ..Machine::default() }.topology().unwrap();
     let mut view = View::clone(&Ledger::new(topology, Settings::default(), Vec::new()).view());
     let ended = ContainerView { phase: Phase::Ended, ..container("ended", InterruptMode::Away) };
     let shared = ContainerView { exclusive: None, ..container("shared", InterruptMode::Away) };

@@ -21,7 +21,8 @@
 //!
 //! The other parts (`kubelet`, `devices`, `reload`, `hotplug`, `orphans`, `checks`, `drift`) report:
 //! they return events for the ledger, or what to repair, and know nothing of each other.
-//! `enforcement` writes cgroups when the owner says so, and `delivery` knows what the runtime is
+//! `enforcement` writes cgroups when the owner says so, `quieting` has interrupts and latency knobs
+//! written on another thread, and `delivery` knows what the runtime is
 //! doing. `standby` answers the runtime before the core exists, in a roll-out.
 
 mod calls;
@@ -46,6 +47,7 @@ mod pace;
 mod paths;
 mod persist;
 mod poller;
+mod quieting;
 mod quotas;
 mod rebalance;
 mod reload;
@@ -62,6 +64,7 @@ pub use executor::Executor;
 pub use main_loop::{Start, serve};
 pub use owner::Owner;
 pub use paths::{Paths, StartError};
+pub use quieting::{QuietOutcome, QuietPass};
 pub use start::{Machine, Node};
 pub use step::{CallId, Effect, Input};
 

@@ -366,6 +366,7 @@ impl World {
             sysfs_root: PathBuf::from(SYS),
             cgroup_root: PathBuf::from(CGROUPS),
             proc_root: PathBuf::from(PROC),
+            host_root: None,
         };
         let config = self.usable.config();
         let reading = config.kubelet_state_dir().map(|_| self.read_kubelet_state());
@@ -544,6 +545,13 @@ impl World {
                 });
             }
             Effect::FindDevices => self.find_devices(),
+            Effect::Quiet(pass) => {
+                let delay = self.plugin.dice.millis(1, 50);
+                self.wake_plugin(delay, |world| match survives(|| pass.run()) {
+                    Some(outcome) => world.input(Input::Quieted(outcome)),
+                    None => world.plugin_dies("at a call of the kernel, while it moves interrupts"),
+                });
+            }
             Effect::WatchGroups(paths) => self.kernel.lock().watch(Watcher::Groups, &paths),
             Effect::WatchQuotas(paths) => self.kernel.lock().watch(Watcher::Quotas, &paths),
         }

@@ -15,8 +15,10 @@ use super::machine::{self, NodeArgs};
 use super::output::{Output, show};
 use crate::checkpoint;
 use crate::config::{self, Config, FromKubelet};
+use crate::exclusivity::{Access, quiet_roots};
 use crate::view::Status;
 use clap::Args;
+use kernel::Linux;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,9 @@ pub struct CheckConfigArgs {
     /// Where sysfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
+    /// In a container: the directory with the host's proc/irq, sys and run
+    #[arg(long, value_name = "DIR", env = "HOST_ROOT")]
+    pub host_root: Option<PathBuf>,
     /// Check for another machine: a file of `topology --save`, a copy of /sys, a preset (`topology
     /// --list` shows them), or a description like "pack:2 core:8"
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
@@ -112,7 +117,18 @@ fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
         applied: here.applied().to_owned(),
         overrides,
         outlook,
+        interrupts: interrupts(args),
     })
+}
+
+/// Whether interrupts can be moved on this node; `None` for another machine.
+fn interrupts(args: &CheckConfigArgs) -> Option<String> {
+    const SYS: &str = "/sys";
+    if args.topology.is_some() || args.sysfs_root != Path::new(SYS) {
+        return None;
+    }
+    let roots = quiet_roots(args.host_root.as_deref(), Path::new("/proc"), Path::new(SYS));
+    Some(Access::read(&Linux, &roots).to_string())
 }
 
 /// The shared pool of the plugin that runs with this state directory, if one does.

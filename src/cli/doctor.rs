@@ -6,15 +6,17 @@
 use super::machine::{self, LoadedMachine, MachineError, NodeArgs};
 use super::output::{Output, show, stay};
 use crate::config::{Config, ConfigError};
-use crate::exclusivity::Exclusivity;
+use crate::exclusivity::{Access, Exclusivity, IsolationFiles};
 use crate::files::read_regular;
 use crate::kubelet::StateFile;
 use crate::view::node::machine_line;
 use cgroups::{CgroupVersion, Hierarchy, ProbeError, binding, probe};
 use clap::Args;
+use cpuset::PartitionType;
 use kernel::{Kernel, Linux};
 use ledger::Stance;
 use nri::{CallError, Configuration, Events, Identity, Plugin, Session};
+use quiet::Roots;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -170,7 +172,7 @@ impl Node<'_> {
     }
 
     fn examine(&self) -> Vec<Finding> {
-        vec![
+        let mut findings = vec![
             self.machine(),
             self.isolated(),
             self.linux(),
@@ -181,7 +183,10 @@ impl Node<'_> {
             self.devices(),
             self.config(),
             self.exclusivity(),
-        ]
+            self.interrupts(),
+        ];
+        findings.extend(self.isolated_partitions());
+        findings
     }
 
     /// A path of the node.
@@ -403,6 +408,31 @@ impl Node<'_> {
         }
     }
 
+    /// Whether interrupts can be kept off exclusive CPUs, with this process's rights and mounts.
+    fn interrupts(&self) -> Finding {
+        let roots = Roots { proc: self.at("/proc"), sys: self.at("/sys") };
+        let access = Access::read(&*self.kernel, &roots);
+        match advice_for(&access) {
+            "" => Finding::ok("interrupts", access.to_string()),
+            advice => Finding::note("interrupts", access.to_string(), advice),
+        }
+    }
+
+    /// What the kernel keeps away from isolated partitions, if the configuration asks for them.
+    fn isolated_partitions(&self) -> Option<Finding> {
+        let Ok(Some(config)) = &self.config else { return None };
+        if config.partition() != PartitionType::Isolated {
+            return None;
+        }
+        let files = IsolationFiles {
+            cgroups: self.args.cgroup_root.clone(),
+            sys: self.at("/sys"),
+            proc: self.at("/proc"),
+        };
+        let facts = files.read(&*self.kernel).facts();
+        Some(Finding::ok("isolation", facts.join("; ")))
+    }
+
     /// What the plugin will use, as shipped and with the overlay `kernel-exclusivity`.
     fn exclusivity(&self) -> Finding {
         const SUBJECT: &str = "exclusivity";
@@ -437,6 +467,23 @@ impl Node<'_> {
                 ),
                 Ok(_) => Finding::ok(SUBJECT, format!("{name} becomes groups")),
             },
+        }
+    }
+}
+
+/// What to do where interrupts cannot be moved.
+fn advice_for(access: &Access) -> &'static str {
+    match access {
+        Access::Writable { interrupts, movable } if movable < interrupts => {
+            "the kernel manages the others itself: most are of storage queues, and fire for I/O of their CPU only"
+        }
+        Access::Writable { .. } => "",
+        Access::Unwritable(_) if !rustix::process::geteuid().is_root() => {
+            "run this command as root on the node"
+        }
+        Access::Unwritable(_) => {
+            "containers with the wish to have no interrupts on their CPUs need the overlay quiet; outside of \
+             containers, root may write this file"
         }
     }
 }

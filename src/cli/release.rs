@@ -1,13 +1,15 @@
-//! `nri-cpu-manager release`: undoes the plugin's changes to cgroups, for its removal from a node.
+//! `nri-cpu-manager release`: undoes the plugin's changes to cgroups, interrupts and latency knobs, for its
+//! removal from a node.
 
 use super::output::stay;
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
-use crate::exclusivity::{lifted_quotas, open_memory};
+use crate::exclusivity::{lifted_quotas, open_memory, open_steering, quiet_roots};
 use crate::kubelet;
 use cgroups::{Hierarchy, Undone, undo};
 use clap::Args;
 use kernel::Linux;
+use quiet::Restored;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,6 +41,10 @@ pub struct ReleaseArgs {
     /// Where procfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub proc_root: PathBuf,
+    /// In a container: the directory with the host's proc/irq, sys and run, to restore interrupts and
+    /// latency knobs
+    #[arg(long, value_name = "DIR", env = "HOST_ROOT")]
+    pub host_root: Option<PathBuf>,
 }
 
 pub fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
@@ -77,7 +83,8 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
         let advice = "is the host's cgroup file system mounted there?";
         return Err(format!("{root} has no cpuset controller: {advice}").into());
     };
-    let memory = open_memory(&args.state_dir, Arc::new(Disk::start()?), &Linux, &args.proc_root);
+    let disk = Arc::new(Disk::start()?);
+    let memory = open_memory(&args.state_dir, disk.clone(), &Linux, &args.proc_root);
     let widest = sysfs::possible(&Linux, &args.sysfs_root).unwrap_or_else(|| hierarchy.free());
     let quotas = claims.as_ref().map(|claims| lifted_quotas(&claims.cpus));
     let Undone { groups: pools, partitions, quotas, containers, errors } =
@@ -91,8 +98,39 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
     for error in &errors {
         writeln!(out, "not undone:  {error}")?;
     }
-    match errors.len() {
+    // After the partitions: until they end, the kernel keeps its workers off their CPUs.
+    let left = restore(args, disk, out)?;
+    match errors.len() + left {
         0 => Ok(()),
-        left => Err(format!("{} could not be undone, see above", count(left, "cgroup")).into()),
+        left => Err(format!("{} could not be undone, see above", count(left, "change")).into()),
     }
+}
+
+/// Restores interrupts and latency knobs. Returns how many could not be.
+fn restore(
+    args: &ReleaseArgs,
+    disk: Arc<Disk>,
+    out: &mut impl Write,
+) -> Result<usize, Box<dyn Error>> {
+    let host = args.host_root.as_deref();
+    let roots = quiet_roots(host, &args.proc_root, &args.sysfs_root);
+    let mut steering = open_steering(&args.state_dir, disk, &Linux, &args.proc_root, roots, host);
+    if steering.is_unused() {
+        return Ok(0);
+    }
+    let Restored { files, irqbalance, left, errors } = steering.restore(&Linux);
+    writeln!(out, "interrupts and latency knobs: {} restored", count(files, "file"))?;
+    if irqbalance {
+        writeln!(out, "irqbalance:  restored its list of banned CPUs")?;
+    }
+    for (setting, why) in &left {
+        writeln!(out, "not undone:  {setting}: {why}")?;
+    }
+    for error in &errors {
+        writeln!(out, "not undone:  {error}")?;
+    }
+    if !left.is_empty() && host.is_none() {
+        writeln!(out, "in a container, --host-root names the directory with the host's files")?;
+    }
+    Ok(left.len() + errors.len())
 }

@@ -39,6 +39,10 @@ pub struct RunArgs {
     /// Where procfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc_root: PathBuf,
+    /// In a container: the directory with the host's proc/irq, sys and run, to move interrupts and set
+    /// latency knobs
+    #[arg(long, value_name = "DIR", env = "HOST_ROOT")]
+    host_root: Option<PathBuf>,
     /// The name to register with the runtime
     #[arg(long, default_value = "cpu-manager")]
     name: String,
@@ -68,6 +72,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         sysfs_root: args.sysfs_root,
         cgroup_root: args.cgroup_root,
         proc_root: args.proc_root,
+        host_root: args.host_root,
     };
     let (endpoint, identity, start) = match launched {
         Some(launched) => {

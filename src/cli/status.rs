@@ -6,8 +6,8 @@ use super::{NamespaceArgs, UsageError};
 use crate::serve::page;
 use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
-    ContainerStatus, DomainStatus, Indented, MemoryStatus, NodeStatus, RebalanceStatus,
-    RecordStatus, Status, amount,
+    ContainerStatus, DomainStatus, Indented, InterruptsStatus, MemoryStatus, NodeStatus,
+    RebalanceStatus, RecordStatus, Status, amount,
 };
 use clap::Args;
 use cpuset::CpuSet;
@@ -301,12 +301,52 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         writeln!(f, "moved while running: {}", moves.join(", "))?;
     }
+    write_interrupts(f, node)?;
     write_rebalance(f, node)?;
     if node.kernel_refusals > 0 {
         writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
     }
     write_records(f, "refused", &node.refusals)?;
     write_records(f, "troubles", &node.troubles)
+}
+
+/// Interrupts on exclusive CPUs, and what the kernel keeps away from isolated partitions.
+fn write_interrupts(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
+    if let Some(interrupts) = &node.interrupts {
+        let InterruptsStatus { away, refused, pending, nowhere, refused_files, errors, .. } =
+            interrupts;
+        writeln!(
+            f,
+            "interrupts: {away} kept off exclusive CPUs, {} refused, {} pending; {}",
+            refused.len() + nowhere.len(),
+            pending.len(),
+            interrupts.irqbalance_words()
+        )?;
+        for one in refused {
+            writeln!(f, "  refused: {one}")?;
+        }
+        for one in nowhere {
+            writeln!(f, "  no other CPU: {one}")?;
+        }
+        for one in pending {
+            writeln!(f, "  until it fires: {one}")?;
+        }
+        for (file, why) in refused_files {
+            writeln!(f, "  refused: {file}: {why}")?;
+        }
+        for error in errors {
+            writeln!(f, "  {error}")?;
+        }
+        for one in &node.containers {
+            if let Some(quiet) = &one.quiet {
+                writeln!(f, "  {}: {quiet}", one.full_name())?;
+            }
+        }
+    }
+    if !node.isolation.is_empty() {
+        writeln!(f, "isolated partitions: {}", node.isolation.join("; "))?;
+    }
+    Ok(())
 }
 
 fn write_rebalance(f: &mut String, node: &NodeStatus) -> std::fmt::Result {

@@ -2,6 +2,7 @@
 
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
+use crate::exclusivity::{Isolation, IsolationFiles};
 use crate::verify::Verifier;
 use cpuset::CpuSet;
 use ledger::{Holder, Ledger, Target};
@@ -11,6 +12,8 @@ pub struct Findings {
     pub(super) drifted: Vec<Finding>,
     /// Containers with exclusive CPUs, and whether their cgroups exist.
     pub(super) sightings: Vec<Sighting>,
+    /// `None` without isolated partitions.
+    pub(super) isolation: Option<Isolation>,
 }
 
 /// Compares all containers with their decisions, which can take long: it does not use the core.
@@ -19,12 +22,15 @@ pub struct CheckPass {
     verifier: Verifier,
     targets: Vec<Target>,
     holders: Vec<Holder>,
+    isolation: Option<IsolationFiles>,
 }
 
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Reads cgroups; `None` if they cannot be seen.
     verifier: Option<Verifier>,
+    /// `None` without isolated partitions.
+    isolation: Option<IsolationFiles>,
     due: Instant,
     is_running: bool,
 }
@@ -32,19 +38,24 @@ pub(super) struct Checks {
 impl CheckPass {
     /// Blocks.
     pub fn run(self) -> Findings {
-        let CheckPass { verifier, targets, holders } = self;
+        let CheckPass { verifier, targets, holders, isolation } = self;
         let drifted = targets
             .into_iter()
             .map(|target| Finding { drift: verifier.check(&target), target })
             .filter(|finding| !finding.drift.is_empty())
             .collect();
-        Findings { drifted, sightings: orphans::observe(&verifier, holders) }
+        let isolation = isolation.map(|files| files.read(verifier.kernel()));
+        Findings { drifted, sightings: orphans::observe(&verifier, holders), isolation }
     }
 }
 
 impl Checks {
-    pub(super) fn new(verifier: Option<Verifier>, now: Instant) -> Checks {
-        Checks { verifier, due: now + PERIOD, is_running: false }
+    pub(super) fn new(
+        verifier: Option<Verifier>,
+        isolation: Option<IsolationFiles>,
+        now: Instant,
+    ) -> Checks {
+        Checks { verifier, isolation, due: now + PERIOD, is_running: false }
     }
 
     pub(super) fn verifier(&self) -> Option<&Verifier> {
@@ -69,7 +80,8 @@ impl Checks {
         let verifier = self.verifier.clone()?;
         self.is_running = true;
         let targets = ledger.targets().collect();
-        Some(CheckPass { verifier, targets, holders: ledger.holders().collect() })
+        let holders = ledger.holders().collect();
+        Some(CheckPass { verifier, targets, holders, isolation: self.isolation.clone() })
     }
 
     pub(super) fn ended(&mut self) {

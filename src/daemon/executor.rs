@@ -9,6 +9,7 @@ use super::devices::FoundDevices;
 use super::owner::Owner;
 use super::paths::{Paths, StartError};
 use super::poller::Poller;
+use super::quieting::QuietOutcome;
 use super::start::{Machine, Node};
 use super::step::{CallId, Effect, Input};
 use super::{blocking, result_of};
@@ -44,6 +45,7 @@ pub struct Executor {
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
     finding: Option<JoinHandle<FoundDevices>>,
+    quieting: Option<oneshot::Receiver<QuietOutcome>>,
     replies: BTreeMap<CallId, ReplyChannel>,
     calls: u64,
 }
@@ -89,6 +91,7 @@ impl Executor {
             checking: None,
             finder,
             finding: None,
+            quieting: None,
             replies: BTreeMap::new(),
             calls: 0,
         })
@@ -155,6 +158,15 @@ impl Executor {
                     let finder = Arc::clone(&self.finder);
                     self.finding = Some(tokio::spawn(async move { finder.find().await }));
                 }
+                Effect::Quiet(pass) => {
+                    let (done, result) = oneshot::channel();
+                    // The end of the process does not wait for this thread, which the kernel may hold up.
+                    std::thread::spawn(move || {
+                        // The daemon may have ended.
+                        let _ = done.send(pass.run());
+                    });
+                    self.quieting = Some(result);
+                }
                 Effect::WatchGroups(watched) => self.groups.set(&watched),
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
                 Effect::WatchKubelet(directory) => {
@@ -190,6 +202,7 @@ impl Executor {
             made = ended(&mut self.calling) => Input::Updated(made),
             found = ended(&mut self.checking) => Input::Checked(found),
             found = ended(&mut self.finding) => Input::Devices(found),
+            outcome = received(&mut self.quieting) => Input::Quieted(outcome),
             created = self.groups.next() => Input::Groups(created),
             _ = self.quotas.next() => Input::Quotas,
             reading = self.kubelet.next() => Input::Kubelet(reading),
@@ -217,6 +230,18 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> T {
     let result = result_of(running).await;
     *task = None;
     result
+}
+
+/// Waits for the result of a thread; without one, forever. Cancel safe.
+async fn received<T>(result: &mut Option<oneshot::Receiver<T>>) -> T {
+    let Some(running) = result else { return pending().await };
+    let received = running.await;
+    *result = None;
+    match received {
+        Ok(result) => result,
+        // Only a panic of the thread ends it without a result.
+        Err(_) => pending().await,
+    }
 }
 
 fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, KubeletReading> {

@@ -15,6 +15,7 @@ use super::kubelet::KubeletWatch;
 use super::moves::Moves;
 use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
+use super::quieting::Quieting;
 use super::quotas::{self, Quotas};
 use super::reload::ConfigReload;
 use super::step::{CallId, Effect, Input};
@@ -65,6 +66,7 @@ pub struct Owner {
     pub(super) quotas: Quotas,
     pub(super) exposure: ExposedFiles,
     pub(super) consumers: ConsumerFiles,
+    pub(super) quieting: Quieting,
     pub(super) moves: Moves,
     /// The moment that the ledger's time counts from.
     pub(super) started: Instant,
@@ -136,6 +138,7 @@ impl Owner {
                 let event = self.devices.found(found, now);
                 self.apply_all(event);
             }
+            Input::Quieted(outcome) => self.quieting.ended(outcome, now),
             // Outstanding work, which inputs without access to the kernel have led to, or the check of
             // a move, comes before periodic work. Before the check of a move cgroups get another pass:
             // it gives the container CPUs that others have left, and frees those that it has left.
@@ -256,6 +259,7 @@ impl Owner {
             self.end_of_notice(),
             self.end_of_shrink(),
             self.movable_at(),
+            self.quieting.due(),
             self.checks.due(),
         ];
         timers.into_iter().flatten().min()
@@ -292,6 +296,9 @@ impl Owner {
             self.apply(Event::NoticeOver);
         } else if is_due(self.movable_at()) {
             self.rebalance();
+        } else if is_due(self.quieting.due()) {
+            let pass = self.quieting.begin(&self.ledger.view(), now);
+            self.effects.extend(pass.map(Effect::Quiet));
         } else if is_due(self.checks.due()) {
             let pass = self.checks.begin(&self.ledger);
             self.effects.extend(pass.map(Effect::Check));
@@ -350,6 +357,7 @@ impl Owner {
         if outcome.rules {
             self.quotas.check_soon(self.now);
         }
+        self.quieting.follow(!self.ledger.exclusive().is_empty(), self.now);
         self.mark_cgroups(if outcome.rules { Scope::All } else { Scope::Binding });
         if outcome.due {
             self.mark_updates(Writes::WhenNoneWaits);
@@ -491,6 +499,7 @@ impl Owner {
         if lists {
             self.mark_cgroups(Scope::All);
             self.quotas.check_soon(self.now);
+            self.quieting.listed(self.now);
         }
         self.moves.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
         self.keep(call, notes, Handled::Event { lists, answer_has_updates }, starts, false);
@@ -757,8 +766,9 @@ impl Owner {
     }
 
     /// A check pass has ended.
-    fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
+    fn checked(&mut self, Findings { mut drifted, sightings, isolation }: Findings) {
         self.checks.ended();
+        self.quieting.isolation = isolation;
         // First the machine: a container that a new foreign partition has taken CPUs from has
         // another decision then, and the finding is no drift.
         self.check_machine();

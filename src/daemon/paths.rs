@@ -2,6 +2,8 @@
 
 use crate::checkpoint::StateError;
 use crate::config::{ConfigError, NodeIdentity, PodResources};
+use crate::exclusivity::quiet_roots;
+use quiet::Roots;
 use std::path::PathBuf;
 use topology::{TopologyError, sysfs};
 #[derive(Debug, Clone)]
@@ -19,7 +21,18 @@ pub struct Paths {
     pub cgroup_root: PathBuf,
     /// Usually `/proc`.
     pub proc_root: PathBuf,
+    /// In a container: where the host's `/proc/irq`, `/sys` and `/run` are mounted, each below its path on
+    /// the host. A container's own are read-only.
+    pub host_root: Option<PathBuf>,
 }
+
+impl Paths {
+    /// The files of interrupts and latency knobs.
+    pub fn quiet_roots(&self) -> Roots {
+        quiet_roots(self.host_root.as_deref(), &self.proc_root, &self.sysfs_root)
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]

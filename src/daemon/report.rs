@@ -68,6 +68,7 @@ impl Owner {
             last_plans: self.moves.last_plans.values().cloned().collect(),
             moves_only_at_creations: !self.writes_moves(),
             threads_unseen: self.moves.is_blind,
+            quiet: self.quieting.figures(self.now),
         }
     }
 }

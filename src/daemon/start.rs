@@ -15,18 +15,20 @@ use super::orphans::Orphans;
 use super::owner::Owner;
 use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
+use super::quieting::Quieting;
 use super::quotas::Quotas;
 use super::reload::ConfigReload;
 use crate::checkpoint::SavedClaims;
 use crate::config::Config;
 use crate::disk::Storage;
-use crate::exclusivity::open_memory;
+use crate::exclusivity::{IsolationFiles, open_memory, open_steering};
 use crate::exposed::Directories;
 use crate::kubelet::KubeletReading;
 use crate::verify::Verifier;
 use crate::view::node::machine_line;
 use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
+use cpuset::PartitionType;
 use kernel::Kernel;
 use ledger::{Event, Ledger, Mechanism, Settings};
 use std::collections::VecDeque;
@@ -101,6 +103,15 @@ impl Owner {
             Arc::clone(&storage),
             pod_resources.map(|place| place.listen.clone()),
         );
+        let steering = open_steering(
+            &paths.state_dir,
+            Arc::clone(&storage),
+            &*kernel,
+            &paths.proc_root,
+            paths.quiet_roots(),
+            paths.host_root.as_deref(),
+        );
+        let quieting = Quieting::new(Arc::clone(&kernel), paths.quiet_roots(), steering);
         let directories = Directories::below(&paths.state_dir, storage);
         let enforcement = Enforcement::start(
             wanted(config),
@@ -138,6 +149,15 @@ impl Owner {
             Hotplug::new(&kernel, &paths.sysfs_root, topology.clone(), hierarchy.clone(), now);
         let verifier =
             hierarchy.map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
+        let isolation = if partition == Some(PartitionType::Isolated) {
+            Some(IsolationFiles {
+                cgroups: paths.cgroup_root.clone(),
+                sys: paths.sysfs_root.clone(),
+                proc: paths.proc_root.clone(),
+            })
+        } else {
+            None
+        };
         let mut owner = Owner {
             ledger: Ledger::new(topology, settings, claims.cpus).with_memory(claims.memory),
             checkpoint: Checkpoint::new(),
@@ -148,12 +168,13 @@ impl Owner {
             config: ConfigReload::new(&kernel, paths, config),
             hotplug,
             devices: Devices::new(gpus),
-            checks: Checks::new(verifier, now),
+            checks: Checks::new(verifier, isolation, now),
             drift: DriftWatcher::new(),
             orphans: Orphans::new(now),
             quotas: Quotas::new(now),
             exposure: ExposedFiles::new(directories),
             consumers,
+            quieting,
             moves: Moves::default(),
             started: now,
             now,

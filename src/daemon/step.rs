@@ -6,6 +6,7 @@
 
 use super::checks::{CheckPass, Findings};
 use super::devices::FoundDevices;
+use super::quieting::{QuietOutcome, QuietPass};
 use crate::checkpoint::{SavedClaims, StateError};
 use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
@@ -53,6 +54,8 @@ pub enum Input {
     Config(Reading),
     /// [`Effect::FindDevices`] has ended.
     Devices(FoundDevices),
+    /// [`Effect::Quiet`] has ended.
+    Quieted(QuietOutcome),
     /// The moment of `Owner::due` has come.
     Time,
 }
@@ -69,6 +72,7 @@ impl Input {
                 | Input::WentOn
                 | Input::Quotas
                 | Input::Devices(_)
+                | Input::Quieted(_)
         )
     }
 }
@@ -91,6 +95,8 @@ pub enum Effect {
     WatchQuotas(BTreeMap<PathBuf, Watched>),
     /// Ask the kubelet and drivers where devices are. At most one search at a time.
     FindDevices,
+    /// Bring interrupts and latency knobs to what containers ask for. At most one pass at a time.
+    Quiet(QuietPass),
     /// Follow the kubelet's state files in this directory, beginning with their content.
     WatchKubelet(Option<PathBuf>),
 }

@@ -4,19 +4,25 @@
 //! * `mechanism` chooses between partitions, cgroups and the runtime, by what the node can do.
 //! * `layout` says which cgroups the ledger's pods and containers have and what these need, and to
 //!   which pod a cgroup belongs.
-//! * `memory` keeps the record of writes in the state directory.
+//! * `isolation` reads what the kernel keeps away from isolated partitions.
+//! * `memory` keeps the records of writes in the state directory.
 //! * `quota` knows which containers' CFS quotas are lifted.
+//! * `steering` opens what moves interrupts and sets latency knobs.
 //! * `watch` detects writes by other programs and new cgroups. It is not in the crate because it asks
 //!   Linux itself, asynchronously: a simulated node has its own.
 
+mod isolation;
 mod layout;
 mod mechanism;
 mod memory;
 mod quota;
+mod steering;
 mod watch;
 
+pub use isolation::{Isolation, IsolationFiles};
 pub use layout::{NodeLayout, foreign_partitions};
 pub use mechanism::{Exclusivity, Means, consequence};
 pub use memory::open_memory;
 pub use quota::{lift_quota, lifted_quotas};
+pub use steering::{Access, open_steering, quiet_roots};
 pub use watch::Watch;

@@ -6,6 +6,7 @@ use cgroups::{
     widen,
 };
 use cpuset::{CgroupPath, CpuSet, NodeSet, PartitionType};
+use kernel::Kernel;
 use ledger::{Holder, Mechanism, Target};
 use std::fmt;
 use std::io;
@@ -125,6 +126,10 @@ impl Verifier {
     /// `processes` is usually `/proc`.
     pub fn new(on: Hierarchy, processes: &Path, kind: Option<PartitionType>) -> Verifier {
         Verifier { on, processes: processes.to_owned(), kind }
+    }
+
+    pub fn kernel(&self) -> &dyn Kernel {
+        self.on.kernel()
     }
 
     /// All differences from the decision for a container; none if its cgroup is unknown or gone.

@@ -60,6 +60,7 @@ pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
     warnings.extend(distrusted.map(|(group, why)| {
         format!("cgroup {group}: setting each cgroup below it individually: {why}")
     }));
+    warnings.extend(node.own.quiet.troubles());
     warnings
 }
 
@@ -67,6 +68,7 @@ pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
 mod tests {
     use super::super::config_state::{ConfigState, Fault};
     use super::super::node::{KubeletDevices, Link, NodeFigures, OwnFigures};
+    use super::super::quiet::QuietFigures;
     use super::super::{Counters, History};
     use super::*;
     use crate::clock::Moment;
@@ -110,6 +112,7 @@ mod tests {
             last_plans: Vec::new(),
             moves_only_at_creations: false,
             threads_unseen: false,
+            quiet: QuietFigures::default(),
         };
         let ledger = Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new());
         NodeFigures { view: ledger.view(), history: Arc::new(History::default()), own }
@@ -185,9 +188,11 @@ mod tests {
         own.stalled_disk = Some("/state: the disk has not finished a write for 7.1 s".to_owned());
         own.cannot_write_groups = Some("cgroups cannot be written".to_owned());
         own.distrusted_groups = vec![("kubepods/burstable".to_owned(), "cleared".to_owned())];
+        own.quiet.obstacle = Some("interrupts stay as they are".to_owned());
+        own.quiet.stalled = Some(std::time::Duration::from_secs(12));
         assert_eq!(obstacles(&view), [""; 0]);
         let found = warnings(&view);
-        assert_eq!(found.len(), 5, "{found:?}");
+        assert_eq!(found.len(), 7, "{found:?}");
         assert!(found[0].contains("stays in force: config.yaml, line 3: no"), "{found:?}");
         assert!(found[1].ends_with("to apply strict"), "{found:?}");
         assert!(found[2].starts_with("/state: the disk has not finished a write for 7.1 s: "));
@@ -196,5 +201,7 @@ mod tests {
             found[4].contains("kubepods/burstable") && found[4].ends_with(": cleared"),
             "{found:?}"
         );
+        assert_eq!(found[5], "interrupts stay as they are");
+        assert!(found[6].contains("for 12 s"), "{found:?}");
     }
 }

@@ -8,6 +8,7 @@
 use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
+use super::quiet::QuietFigures;
 use super::status::cpus::live_score;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus, MemoryStatus};
 use cpuset::CpuSet;
@@ -29,6 +30,7 @@ pub(crate) fn text(view: &NodeView) -> String {
         families.alignment(&node.view);
         families.drifts(&node.own);
         families.exclusivity(node);
+        families.interrupts(&node.own.quiet);
         families.cpus(&node.view, node.own.foreign());
         families.memory(&node.view, &node.own.counters);
         families.settings(node);
@@ -259,6 +261,22 @@ impl Families {
         let current = u8::from(own.checkpoint_error.is_none());
         let help = "Whether the last write of the checkpoint succeeded.";
         self.gauge("nri_cpu_manager_checkpoint_current", help, current);
+    }
+
+    fn interrupts(&mut self, quiet: &QuietFigures) {
+        let report = &quiet.report;
+        let states = [
+            ("away", report.away.len()),
+            ("pending", report.pending.len()),
+            ("refused", report.refused.len() + report.nowhere.len()),
+        ];
+        let help = "Device interrupts that could fire on CPUs of containers which want none: kept away, leaving when they fire next, and those that stay.";
+        self.gauges("nri_cpu_manager_interrupts", help, by("state", states));
+        let help = "Times that another program's value of an interrupt or latency knob of exclusive CPUs was replaced, by kind.";
+        self.counters("nri_cpu_manager_quiet_drifts_total", help, by("kind", &quiet.drifts));
+        let works = u8::from(quiet.troubles().is_empty());
+        let help = "Whether interrupts and latency knobs of exclusive CPUs can be set, where containers ask for that.";
+        self.gauge("nri_cpu_manager_quiet_working", help, works);
     }
 
     fn cpus(&mut self, view: &View, foreign: CpuSet) {

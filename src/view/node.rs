@@ -4,6 +4,7 @@
 use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::history::History;
+use super::quiet::QuietFigures;
 use crate::clock::Moment;
 use cpuset::{CpuSet, PartitionType};
 use ledger::{Mechanism, Occasion, Stance, View};
@@ -91,6 +92,8 @@ pub struct OwnFigures {
     pub moves_only_at_creations: bool,
     /// Whether containers move although the CPU affinities of their threads cannot be seen.
     pub threads_unseen: bool,
+    /// Interrupts and latency knobs of exclusive CPUs.
+    pub quiet: QuietFigures,
 }
 
 #[derive(Debug, Clone)]

@@ -120,6 +120,34 @@ fn a_configuration_is_checked_against_the_node() {
 }
 
 #[test]
+fn interrupts_that_can_be_moved_are_counted() {
+    let node = node();
+    let root = node.path();
+    let unwritable = line(&examined(root, &[]).0, "interrupts");
+    assert!(unwritable.starts_with("note interrupts cannot write "), "{unwritable}");
+    let listing = "           CPU0\n 24:          1   PCI-MSI   0-edge      nic\n";
+    write(root, "proc/interrupts", listing);
+    write(root, "proc/irq/24/smp_affinity_list", "0-31\n");
+    write(root, "proc/irq/default_smp_affinity", "ffffffff\n");
+    let writable = line(&examined(root, &[]).0, "interrupts");
+    assert_eq!(writable, "ok interrupts 1 of 1 interrupt can be moved");
+}
+
+#[test]
+fn isolated_partitions_are_told_as_this_kernel_has_them() {
+    let node = node();
+    let config = node.path().join("config.yaml");
+    fs::write(
+        &config,
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\ncpusetPartition: isolated\n",
+    )
+    .unwrap();
+    let (text, _) = examined(node.path(), &["--config", config.to_str().unwrap()]);
+    let isolation = line(&text, "isolation");
+    assert!(isolation.contains("before Linux 7.0") && isolation.contains("kswapd"), "{isolation}");
+}
+
+#[test]
 fn a_socket_without_a_runtime_is_a_problem() {
     let node = node();
     fs::create_dir_all(node.path().join("run/nri")).unwrap();
@@ -136,7 +164,7 @@ fn a_socket_without_a_runtime_is_a_problem() {
 fn programs_get_one_document() {
     let (text, _) = examined(node().path(), &["--output", "json"]);
     let findings: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    assert_eq!(findings.len(), 10);
+    assert_eq!(findings.len(), 11);
     let machine = &findings[0];
     assert_eq!((&machine["subject"], &machine["severity"]), (&"machine".into(), &"ok".into()));
     assert!(findings.iter().any(|one| one["severity"] == "problem" && one["advice"].is_string()));

@@ -69,6 +69,7 @@ fn args(root: &Path, state: &Path) -> ReleaseArgs {
         cgroup_root: root.to_owned(),
         sysfs_root: root.to_owned(),
         proc_root: root.to_owned(),
+        host_root: None,
     }
 }
 
@@ -100,6 +101,39 @@ fn everything_that_the_plugin_wrote_is_reverted() {
     let mut again = Vec::new();
     run(&args(root, state.path()), &mut again).unwrap();
     assert!(String::from_utf8(again).unwrap().starts_with("shared pool: 0 cgroups restored"));
+}
+
+/// Interrupt 24 has this plugin's affinity, and another program has set that of 25.
+#[test]
+fn interrupts_are_restored_and_what_could_not_be_is_named() {
+    let node = node();
+    let state = tempfile::tempdir().unwrap();
+    let root = node.path();
+    let record = |number: u32| {
+        format!(
+            r#"[{{"interrupt":{number}}},{{"names":["nic"],"before":{{"cpus":"0-7"}},"ours":[{{"cpus":"0-3"}}],"confirmed":true}}]"#
+        )
+    };
+    let records = [24, 25, 26].map(record).join(",");
+    let content = format!(r#"{{"version":1,"boot":"","records":[{records}]}}"#);
+    fs::write(state.path().join("quiet.json"), content).unwrap();
+    let line = |number: u32| format!("{number:>4}:          1   PCI-MSI   0-edge      nic\n");
+    let lines: String = [24, 25, 26].map(line).concat();
+    fs::write(root.join("interrupts"), format!("           CPU0\n{lines}")).unwrap();
+    group(root, "irq/24", &[("smp_affinity_list", "0-3")]);
+    group(root, "irq/25", &[("smp_affinity_list", "5")]);
+    // A directory in the place of a file can be neither read nor written.
+    fs::create_dir_all(root.join("irq/26/smp_affinity_list")).unwrap();
+    let mut out = Vec::new();
+    let error = run(&args(root, state.path()), &mut out).unwrap_err().to_string();
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.contains("interrupts and latency knobs: 1 file restored\n"), "{out}");
+    assert!(out.contains("not undone:  interrupt 26: "), "{out}");
+    assert_eq!(error, "1 change could not be undone, see above");
+    assert_eq!(read(root, "irq/24/smp_affinity_list"), "0-7");
+    assert_eq!(read(root, "irq/25/smp_affinity_list"), "5");
+    fs::remove_dir_all(root.join("irq/26")).unwrap();
+    run(&args(root, state.path()), &mut Vec::new()).unwrap();
 }
 
 #[test]

@@ -10,8 +10,9 @@ use nri_cpu_manager::cli::status;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
 use nri_cpu_manager::view::status::{
-    ConfigStatus, ContainerMemoryStatus, ContainerStatus, CpuStatus, JointMemoryStatus,
-    MemoryStatus, MemoryTypeStatus, NodeMemoryStatus, PlacementStatus,
+    ConfigStatus, ContainerMemoryStatus, ContainerStatus, CpuStatus, InterruptStatus,
+    InterruptsStatus, JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus,
+    PlacementStatus, QuietStatus,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -119,6 +120,67 @@ async fn counted_memory_has_a_table_and_a_column() {
                 "0-7   shared     -     -       -      -                   -        created",
             ],
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn interrupts_on_exclusive_cpus_have_lines_and_documented_names() {
+    local(async {
+        let daemon = busy("").await;
+        let mut status = daemon.status().await;
+        let plain = Style { width: 80, colour: false };
+        assert!(!status::text(&status, plain).contains("interrupts"));
+        let node = status.node.as_mut().unwrap();
+        let interrupt = |number: u32, why: Option<&str>| InterruptStatus {
+            number,
+            names: vec![format!("nvme0q{number}")],
+            chip: "PCI-MSI".to_owned(),
+            cpus: "8".parse().unwrap(),
+            why: why.map(str::to_owned),
+        };
+        node.interrupts = Some(InterruptsStatus {
+            away: 12,
+            refused: vec![interrupt(30, Some("Permission denied"))],
+            pending: vec![interrupt(42, None)],
+            nowhere: Vec::new(),
+            irqbalance: "banned".to_owned(),
+            refused_files: [("default_smp_affinity".to_owned(), "no".to_owned())].into(),
+            drifts: [("interrupt".to_owned(), 1)].into(),
+            errors: vec!["cannot write".to_owned()],
+        });
+        node.isolation = vec!["isolated: 8-15".to_owned(), "since 7.0".to_owned()];
+        let db = node.containers.iter_mut().find(|container| container.pod == "db").unwrap();
+        db.quiet = Some(QuietStatus {
+            interrupts: "away".to_owned(),
+            away: 12,
+            refused: vec![30],
+            pending: vec![42],
+            nowhere: Vec::new(),
+            knobs: [("c-states".to_owned(), "disable".to_owned())].into(),
+            knobs_refused: Vec::new(),
+        });
+        let text = status::text(&status, plain);
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "\ninterrupts: 12 kept off exclusive CPUs, 1 refused, 1 pending; irqbalance keeps off them\n",
+                "\n  refused: 30 (nvme0q30, PCI-MSI) on CPU 8: Permission denied\n",
+                "\n  until it fires: 42 (nvme0q42, PCI-MSI) on CPU 8\n",
+                "\n  refused: default_smp_affinity: no\n  cannot write\n",
+                "interrupts away: 12 kept away, 1 refused (30), 1 pending (42); c-states disable\n",
+                "\nisolated partitions: isolated: 8-15; since 7.0\n",
+            ],
+        );
+        let node = status.node.unwrap();
+        let mut all = names(&serde_json::to_value(node.interrupts.unwrap()).unwrap());
+        let db = node.containers.iter().find_map(|container| container.quiet.clone());
+        all.extend(names(&serde_json::to_value(db.unwrap()).unwrap()));
+        // Keys of maps: a file, a kind of drift, and a wish.
+        all.retain(|name| !["default_smp_affinity", "interrupt", "c-states"].contains(&name.as_str()));
+        let missing = undocumented(&all, include_str!("../../docs/status.md"));
+        assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
     })
     .await;
 }

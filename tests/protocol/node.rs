@@ -103,6 +103,7 @@ impl Node {
             sysfs_root,
             cgroup_root: dir.path().join("no-cgroups"),
             proc_root: dir.path().join("no-proc"),
+            host_root: None,
         };
         let (runtime, plugin) = launch(generation, &paths, config);
         Node {

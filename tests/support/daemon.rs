@@ -58,6 +58,7 @@ impl Daemon {
             sysfs_root,
             cgroup_root: dir.path().join("cgroup"),
             proc_root: dir.path().join("no-proc"),
+            host_root: None,
         };
         let owner = Executor::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();

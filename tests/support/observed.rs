@@ -81,6 +81,7 @@ impl ObservedDaemon {
             sysfs_root,
             cgroup_root: cgroup_root.clone(),
             proc_root: dir.path().join("no-proc"),
+            host_root: None,
         };
         // cgroup v1, so that there are no partitions on any test machine.
         fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();

@@ -42,6 +42,7 @@
 //! What it cannot do: the kernel manages the interrupts of most storage queues itself and refuses to move
 //! them ([`Report::refused`]); timers, scheduler ticks and interrupts between processors have no affinity.
 
+mod access;
 mod goal;
 mod interrupts;
 mod irqbalance;
@@ -50,6 +51,7 @@ mod originals;
 mod plan;
 mod steer;
 
+pub use access::unwritable;
 pub use goal::{Goal, InterruptMode, QuietContainer, UnknownMode};
 pub use interrupts::{Interrupt, Interrupts, read as read_interrupts};
 pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance};

@@ -73,6 +73,8 @@ pub struct Report {
     pub written: u64,
     /// What other programs had changed, and this pass has replaced.
     pub drift: Vec<Drift>,
+    /// Interrupts that are kept away, by number, and the avoided CPUs on which they could fire before.
+    pub away: BTreeMap<u32, CpuSet>,
     /// Interrupts that the kernel does not let move, and why. Those of a device's queues fire for I/O that
     /// the CPU itself has submitted.
     pub refused: Vec<(Noise, String)>,
@@ -449,6 +451,12 @@ impl Steering {
         for interrupt in interrupts.active.values() {
             let setting = Setting::Interrupt(interrupt.number);
             let Some(Value::Cpus(present)) = outcome.present.get(&setting) else { continue };
+            if let Some(Value::Cpus(before)) = self.originals.get(&setting).map(|one| &one.before) {
+                let kept_off = (*before & area.avoided) - *present;
+                if !kept_off.is_empty() {
+                    report.away.insert(interrupt.number, kept_off);
+                }
+            }
             let was_written = *present != interrupt.affinity;
             let effective = if was_written {
                 interrupts::effective(kernel, &self.roots, interrupt.number)

@@ -31,6 +31,9 @@ pub struct CheckReport {
     pub overrides: Vec<OverrideReport>,
     /// `null` without `--state-dir`.
     pub outlook: Option<Outlook>,
+    /// Whether interrupts can be moved on this node; absent for another machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<String>,
 }
 
 /// The settings by the names in the file. `exclusivity: auto` stays `auto`: what the kernel can do
@@ -214,6 +217,9 @@ impl Display for CheckReport {
         writeln!(f, "\nsettings on {node}:\n  {}", self.settings.line())?;
         for warning in &self.warnings {
             writeln!(f, "  warning: {warning}")?;
+        }
+        if let Some(interrupts) = &self.interrupts {
+            writeln!(f, "  interrupts on this node: {interrupts}")?;
         }
         let namespaces = &self.settings.config.namespaces;
         write!(f, "{}", Indented(namespaces, "  "))?;

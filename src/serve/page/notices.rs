@@ -52,5 +52,7 @@ fn warnings(node: &NodeStatus) -> Vec<(&'static str, String)> {
     }
     warnings.extend(node.drift().map(|text| ("Drift", text)));
     warnings.extend(node.cgroups_error.clone().map(|text| ("Cgroups", text)));
+    let errors = node.interrupts.iter().flat_map(|interrupts| &interrupts.errors);
+    warnings.extend(errors.map(|text| ("Interrupts", text.clone())));
     warnings
 }

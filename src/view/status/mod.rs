@@ -3,11 +3,13 @@
 
 pub(super) mod config;
 pub(super) mod cpus;
+mod interrupts;
 pub(super) mod memory;
 mod rebalance;
 
 pub use config::{BoundsReport, ConfigSourceStatus, ConfigStatus, Indented, OwnSettings};
 pub use cpus::{CpuStatus, DomainStatus, PlacementStatus};
+pub use interrupts::{InterruptStatus, InterruptsStatus, QuietStatus};
 pub use memory::{
     ContainerMemoryStatus, JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus,
     amount,
@@ -16,14 +18,15 @@ pub use rebalance::{PlanStatus, RebalanceStatus, StayStatus};
 
 use super::badge::Badge;
 use super::health::obstacles;
-use super::history::{Happened, History, HistoryRecord};
+use super::history::{Happened, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use super::picture::Usage;
 use crate::clock::Moment;
+use crate::exclusivity::Isolation;
 use crate::snapshot::Snapshot;
 use cpus::live_score;
 use cpuset::CpuSet;
-use ledger::{ContainerView, PoolKind, Subject, View, What};
+use ledger::{ContainerView, PoolKind, Subject, What};
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -145,6 +148,13 @@ pub struct NodeStatus {
     /// Cpuset partitions of other programs, by cgroup: no container can run on their CPUs.
     #[serde(default)]
     pub foreign_partitions: BTreeMap<String, CpuSet>,
+    /// Interrupts on exclusive CPUs; absent while no container asks for quiet CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<InterruptsStatus>,
+    /// What the kernel keeps away from isolated partitions, a sentence each; absent without
+    /// `cpusetPartition: isolated`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub isolation: Vec<String>,
     /// Set by [`NodeStatus::show_only`]; the plugin itself always sends all namespaces.
     #[serde(skip)]
     pub filter: Option<NamespaceFilter>,
@@ -209,6 +219,9 @@ pub struct ContainerStatus {
     pub memory: Option<ContainerMemoryStatus>,
     /// `kernel`, `groups` or `runtime`, for exclusive CPUs.
     pub kept_by: Option<String>,
+    /// Interrupts and latency knobs of its exclusive CPUs; absent if it asks for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<QuietStatus>,
     /// When it was created, if the runtime reports that.
     pub created: Option<String>,
     /// Since when it has these exclusive CPUs, if this process knows.
@@ -261,6 +274,10 @@ impl Status {
                 one.container.clear();
                 one.pod_uid.clear();
                 one.id.clear();
+                if let Some(quiet) = &mut one.quiet {
+                    // A reason may name another container.
+                    quiet.knobs_refused.clear();
+                }
             }
             node.config.namespaces.clear();
             node.config.own.reserved_namespaces.clear();
@@ -358,7 +375,7 @@ impl NodeStatus {
         });
         let containers = view.containers.iter();
         let mut containers: Vec<ContainerStatus> =
-            containers.map(|one| ContainerStatus::of(one, view, history)).collect();
+            containers.map(|one| ContainerStatus::of(one, node)).collect();
         containers.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));
         let moves = view.moves.iter().filter(|(_, count)| **count > 0);
         NodeStatus {
@@ -395,6 +412,8 @@ impl NodeStatus {
                 .collect(),
             kubelet_devices: own.kubelet_devices.to_string(),
             foreign_partitions: own.foreign_partitions.iter().cloned().collect(),
+            interrupts: InterruptsStatus::of(&own.quiet),
+            isolation: own.quiet.isolation.as_ref().map(Isolation::facts).unwrap_or_default(),
             filter: None,
         }
     }
@@ -407,7 +426,8 @@ impl BoundDetails {
 }
 
 impl ContainerStatus {
-    fn of(container: &ContainerView, view: &View, history: &History) -> ContainerStatus {
+    fn of(container: &ContainerView, node: &NodeFigures) -> ContainerStatus {
+        let NodeFigures { view, history, own } = node;
         let subject = subject(container);
         let exclusive = container.exclusive.unwrap_or_default();
         let has_exclusive = container.exclusive.is_some();
@@ -433,6 +453,7 @@ impl ContainerStatus {
             placement: PlacementStatus::of(&view.topology, &exclusive),
             memory: view.memory_of(container).map(ContainerMemoryStatus::of),
             kept_by: container.exclusive.map(|_| container.enforced_by.to_string()),
+            quiet: QuietStatus::of(container, &own.quiet),
             created: container.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
             since: if has_exclusive { since } else { None },
             stays: container.stays.as_ref().map(StayStatus::of),

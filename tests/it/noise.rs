@@ -22,10 +22,12 @@ fn write_proc(proc: &Path, count: usize) {
     let counts = row(&|_| count.to_string());
     let zeros = row(&|_| "0".to_owned());
     let interrupts = format!("{head}\n24: {counts} PCI-MSIX-0000:00:05.0 1-edge eth0-rx\n");
+    let softirqs = format!("{head}\nNET_RX: {zeros}\n");
     // Replaced at once: a reader sees the earlier or the later table.
-    fs::write(proc.join("next"), interrupts).unwrap();
-    fs::rename(proc.join("next"), proc.join("interrupts")).unwrap();
-    fs::write(proc.join("softirqs"), format!("{head}\nNET_RX: {zeros}\n")).unwrap();
+    for (name, table) in [("interrupts", interrupts), ("softirqs", softirqs)] {
+        fs::write(proc.join("next"), table).unwrap();
+        fs::rename(proc.join("next"), proc.join(name)).unwrap();
+    }
 }
 
 struct Observed {

@@ -27,6 +27,7 @@ GROUPS = ["image", "serviceAccount", "podMonitor", "prometheusRule", "dashboard"
 REFUSED = [
     ("kernelExclusivty: true", "'kernelExclusivty'"),
     ("migrate: 'yes'", "/migrate"),
+    ("quiet: {enabled: true}", "/quiet"),
     ("image: {tga: next}", "'tga'"),
     ("resources: {limit: {}}", "'limit'"),
     ("config: {cpuManagerPolicyy: static}", "'cpuManagerPolicyy'"),

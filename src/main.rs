@@ -29,6 +29,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         }
         Command::Status(args) => cli::status::run(&args, out)?,
         Command::Explain(args) => cli::explain::run(&args, out)?,
+        Command::Noise(args) => cli::noise::run(&args, out, warnings)?,
         Command::CheckConfig(args) => cli::check_config::run(&args, out, warnings)?,
         Command::Topology(args) => cli::topology::run(&args, out, warnings)?,
         Command::Simulate(args) => cli::simulate::run(&args, out, warnings)?,

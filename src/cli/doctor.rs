@@ -36,6 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The default socket. In a container a link from `/var/run` to `/run` leads out of the node's root.
 const SOCKETS: [&str; 2] = ["/var/run/nri/nri.sock", "/run/nri/nri.sock"];
 
+/// Configurations that a containerd reads, of its own package and of distributions. Files that these
+/// import are not read.
+const CONTAINERD: [&str; 3] = [
+    "/etc/containerd/config.toml",
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+];
+
 /// Programs that assign CPUs, by the first letters of their executables' names.
 const OTHER_MANAGERS: [(&str, &str); 8] = [
     ("nri-resource-policy", "NRI reference plugins"),
@@ -400,7 +408,16 @@ impl Node<'_> {
             Ok(machine) => config.resolve(&machine.topology).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+        let mut warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+        let counts_memory = resolved.as_ref().is_ok_and(|settings| settings.memory.is_some());
+        if counts_memory
+            && self.has_huge_pages()
+            && let Some(file) = self.hides_huge_pages()
+        {
+            warnings.push(format!(
+                "huge pages of new containers are not counted: {file} lacks disable_hugetlb_controller = false"
+            ));
+        }
         match resolved {
             Err(why) => Finding::problem("configuration", why, ""),
             Ok(_) if warnings.is_empty() => Finding::ok("configuration", "fits this node"),
@@ -431,6 +448,27 @@ impl Node<'_> {
         };
         let facts = files.read(&*self.kernel).facts();
         Some(Finding::ok("isolation", facts.join("; ")))
+    }
+
+    fn has_huge_pages(&self) -> bool {
+        let pools = "/sys/kernel/mm/hugepages";
+        let sizes = self.kernel.entries(&self.at(pools)).unwrap_or_default();
+        sizes.iter().any(|(size, _)| {
+            let pages = self.text(format!("{pools}/{size}/nr_hugepages"));
+            pages.parse::<u64>().is_ok_and(|pages| pages > 0)
+        })
+    }
+
+    /// The file of a containerd that keeps limits of huge pages of new containers from plugins, which
+    /// is its default. `None` without containerd: CRI-O passes them on.
+    fn hides_huge_pages(&self) -> Option<&'static str> {
+        CONTAINERD.into_iter().filter(|file| self.at(file).exists()).find(|file| {
+            let text = self.text(file);
+            let mut settings = text.lines().filter_map(|line| line.split_once('='));
+            !settings.any(|(key, value)| {
+                key.trim() == "disable_hugetlb_controller" && value.trim().starts_with("false")
+            })
+        })
     }
 
     /// What the plugin will use, as shipped and with the overlay `kernel-exclusivity`.

@@ -27,7 +27,7 @@ pub struct ExplainArgs {
 }
 
 /// Accepts Kubernetes' names only: they need no encoding in a URL.
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let parts: Vec<&str> = text.split('/').collect();
     if parts.len() > 3 || parts.iter().any(|part| part.is_empty() || !part.chars().all(fits)) {

@@ -10,6 +10,7 @@ mod input;
 pub mod kubelet_state;
 pub mod log;
 pub mod machine;
+pub mod noise;
 pub mod output;
 pub mod release;
 pub mod run;
@@ -36,6 +37,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Explain why a pod's containers have their CPUs, or have none
     Explain(explain::ExplainArgs),
+    /// Observe exclusive CPUs, and report what runs or fires there besides their containers
+    Noise(noise::NoiseArgs),
     /// Check a configuration file: the settings on this node and others, and the effect on running
     /// containers
     CheckConfig(check_config::CheckConfigArgs),
@@ -57,7 +60,7 @@ pub enum Command {
     Release(release::ReleaseArgs),
 }
 
-/// The namespaces that `status` and `explain` are about.
+/// The namespaces that `status`, `explain` and `noise` are about.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NamespaceArgs {
     /// Show only containers of these namespaces; repeat it, or separate several with commas

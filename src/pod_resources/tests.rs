@@ -39,6 +39,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             pod: Arc::new(pod),
             name: format!("c{serial}"),
             id: ContainerId(serial.to_string()),
+            cgroup: None,
             cpu: CpuRequest::default(),
             memory: None,
             asks: None,

@@ -118,7 +118,8 @@ impl NodeView {
         for container in &node.view.containers {
             containers.insert(name(&subject(container)), Some(container));
         }
-        containers.retain(|name, _| matches(query, name));
+        containers
+            .retain(|(namespace, pod, container), _| matches(query, namespace, pod, container));
         let mut containers: Vec<(&Name, Option<&ContainerView>)> =
             containers.iter().map(|(name, &container)| (name, container)).collect();
         containers.sort_by(|((a, b, c), _), ((x, y, z), _)| by_name([a, b, c], [x, y, z]));
@@ -127,7 +128,9 @@ impl NodeView {
     }
 }
 
-fn matches(query: &str, (namespace, pod, container): &Name) -> bool {
+/// Whether `query` is `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or `NAMESPACE/POD/CONTAINER` of this
+/// container.
+pub(crate) fn matches(query: &str, namespace: &str, pod: &str, container: &str) -> bool {
     query == pod
         || query == format!("{namespace}/{pod}")
         || query == format!("{pod}/{container}")

@@ -148,6 +148,31 @@ fn isolated_partitions_are_told_as_this_kernel_has_them() {
 }
 
 #[test]
+fn huge_pages_that_containerd_hides_are_noted_where_they_are_counted() {
+    const COUNTED: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n\
+                           memoryManagerPolicy: Static\n\
+                           reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]\n";
+    const FILE: &str = "etc/containerd/config.toml";
+    let node = node();
+    let file = node.path().join("config.yaml");
+    let checked = |text: &str| {
+        fs::write(&file, text).unwrap();
+        line(&examined(node.path(), &["--config", file.to_str().unwrap()]).0, "configuration")
+    };
+    write(node.path(), "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512\n");
+    assert_eq!(checked(COUNTED), "ok configuration fits this node");
+    write(node.path(), FILE, "version = 2\n# disable_hugetlb_controller = false\n");
+    let noted = checked(COUNTED);
+    assert!(noted.starts_with("note configuration fits this node huge pages"), "{noted}");
+    assert_eq!(
+        checked("cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n"),
+        "ok configuration fits this node"
+    );
+    write(node.path(), FILE, "version = 2\n  disable_hugetlb_controller = false # for plugins\n");
+    assert_eq!(checked(COUNTED), "ok configuration fits this node");
+}
+
+#[test]
 fn a_socket_without_a_runtime_is_a_problem() {
     let node = node();
     fs::create_dir_all(node.path().join("run/nri")).unwrap();

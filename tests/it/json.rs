@@ -49,6 +49,7 @@ async fn documents_have_the_names_of_their_version() {
                 ask(&["explain", "db"]).await,
                 "namespace pod container state cpus why decision history",
             ),
+            ("noise", ask(&["noise"]).await, "version seconds samples visibility containers"),
             (
                 "topology",
                 output(&["topology", "--from", "kep-4800"]),

@@ -29,6 +29,7 @@ mod live;
 mod manifests;
 mod metrics;
 mod metrics_http;
+mod noise;
 mod placement_quality;
 mod placement_requests;
 mod reference;

@@ -69,7 +69,7 @@ fn a_release_has_completions_of_every_command_and_option() {
     completions::write(dir.path()).unwrap();
     for file in ["nri-cpu-manager.bash", "_nri-cpu-manager", "nri-cpu-manager.fish"] {
         let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
-        for word in ["kubelet-state", "check-config", "watch", "metrics-address"] {
+        for word in ["kubelet-state", "check-config", "noise", "watch", "metrics-address"] {
             assert!(text.contains(word), "{word} is not in {file}");
         }
     }

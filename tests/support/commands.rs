@@ -20,6 +20,7 @@ pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<Stri
         let result = match parsed.command {
             Command::Status(args) => cli::status::run(&args, &mut out),
             Command::Explain(args) => cli::explain::run(&args, &mut out),
+            Command::Noise(args) => cli::noise::run(&args, &mut out, &mut Vec::new()),
             other => unreachable!("{other:?}"),
         };
         result.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())

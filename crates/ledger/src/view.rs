@@ -13,7 +13,7 @@ use super::rebalance::stays;
 use super::settings::Settings;
 use super::target::effective_cpus;
 use super::wish::Cpus;
-use cpuset::CpuSet;
+use cpuset::{CgroupPath, CpuSet};
 use placement::memory_manager::Claim as MemoryOnNodes;
 use placement::wishes::Margin;
 use quiet::{InterruptMode, Knobs};
@@ -68,6 +68,8 @@ pub struct ContainerView {
     pub name: String,
     /// Of the present or last instance.
     pub id: ContainerId,
+    /// As the runtime reports it.
+    pub cgroup: Option<CgroupPath>,
     pub cpu: CpuRequest,
     /// Its counted memory; `None` if its memory is not counted.
     pub memory: Option<MemoryOnNodes>,
@@ -191,6 +193,7 @@ fn container_view(
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
+        cgroup: entry.cgroup.clone(),
         cpu: entry.cpu,
         memory: entry.memory.clone(),
         asks: entry.asks(pod.pod.qos),

@@ -23,8 +23,11 @@ const FEW_PROCESSES: usize = 8;
 /// Where the files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
-    /// The directory with `interrupts` and `softirqs`, which are the host's in every container.
-    pub counters: PathBuf,
+    /// The table of interrupts, which is the host's. The kubelet masks `/proc/interrupts` in containers
+    /// (since 1.34, and in later patch releases of 1.31 to 1.33): a container needs the host's mounted.
+    pub interrupts: PathBuf,
+    /// The table of softirqs, which is the host's in every container.
+    pub softirqs: PathBuf,
     /// The directory with a directory for each process.
     pub processes: PathBuf,
     /// The cgroup at which this program's cgroup namespace begins. `/proc/PID/cgroup` is relative to
@@ -35,7 +38,12 @@ pub struct Roots {
 
 impl Default for Roots {
     fn default() -> Roots {
-        Roots { counters: "/proc".into(), processes: "/proc".into(), cgroup_namespace: None }
+        Roots {
+            interrupts: "/proc/interrupts".into(),
+            softirqs: "/proc/softirqs".into(),
+            processes: "/proc".into(),
+            cgroup_namespace: None,
+        }
     }
 }
 
@@ -105,8 +113,8 @@ impl Sample {
         roots: &Roots,
         watched: CpuSet,
     ) -> Result<Sample, SampleError> {
-        let interrupts = read_table(kernel, roots.counters.join("interrupts"), &watched)?;
-        let softirqs = read_table(kernel, roots.counters.join("softirqs"), &watched)?;
+        let interrupts = read_table(kernel, roots.interrupts.clone(), &watched)?;
+        let softirqs = read_table(kernel, roots.softirqs.clone(), &watched)?;
         let mut sample = Sample {
             interrupts,
             softirqs,

@@ -29,9 +29,15 @@ pub(super) fn set_up(manifests: &Manifests, layout: &NodeLayout) -> Result<()> {
             if host_path.r#type == HostPathType::DirectoryOrCreate {
                 files::make_directory(&path)?;
             }
+            let (exists, kind) = match host_path.r#type {
+                HostPathType::File => (path.is_file(), "file"),
+                HostPathType::Directory | HostPathType::DirectoryOrCreate => {
+                    (path.is_dir(), "directory")
+                }
+            };
             ensure!(
-                path.is_dir(),
-                "volume {} cannot be mounted: the directory {} does not exist",
+                exists,
+                "volume {} cannot be mounted: the {kind} {} does not exist",
                 volume.name,
                 path.display()
             );

@@ -23,8 +23,8 @@ pub struct Manifests {
 const RELEASE: &str = "release";
 
 /// The base, and the overlays that the lab's nodes use.
-const PARTS: [&str; 6] =
-    ["base", RELEASE, "host-pid", "kernel-exclusivity", "migrate", "podresources"];
+const PARTS: [&str; 7] =
+    ["base", RELEASE, "host-pid", "kernel-exclusivity", "migrate", "podresources", "quiet"];
 
 /// The directory of a part: the base, `release` or an overlay.
 fn part(root: &Path, name: &str) -> PathBuf {

@@ -219,6 +219,7 @@ pub enum RecursiveReadOnly {
 pub enum HostPathType {
     Directory,
     DirectoryOrCreate,
+    File,
 }
 
 impl PodSpec {

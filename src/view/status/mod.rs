@@ -186,6 +186,9 @@ pub struct ContainerStatus {
     pub pod_uid: String,
     /// The runtime's id.
     pub id: String,
+    /// Its cgroup, below the root of the hierarchy; `null` if the runtime does not report it.
+    #[serde(default)]
+    pub cgroup: Option<String>,
     /// `created`, `running`, or `ended` (its CPUs are kept until its pod ends).
     pub state: String,
     pub exclusive: bool,
@@ -278,6 +281,8 @@ impl Status {
                     // A reason may name another container.
                     quiet.knobs_refused.clear();
                 }
+                // It has the uid of the pod and the id.
+                one.cgroup = None;
             }
             node.config.namespaces.clear();
             node.config.own.reserved_namespaces.clear();
@@ -440,6 +445,7 @@ impl ContainerStatus {
             container: subject.container,
             pod_uid: container.pod.uid.to_string(),
             id: container.id.to_string(),
+            cgroup: container.cgroup.as_ref().map(ToString::to_string),
             state: container.phase.name().to_owned(),
             exclusive: has_exclusive,
             cpus: container.runs_on,

@@ -204,8 +204,8 @@ fn settings(testbed: &mut Testbed<'_>) -> Result<Settings> {
 }
 
 fn is_restored(testbed: &mut Testbed<'_>, before: &Settings) -> Result<()> {
-    let after = settings(testbed)?;
-    before.check(&after).context("not as before the plugin")?;
+    testbed.begin("wait until everything is as before the plugin");
+    become_equal(before)?;
     testbed.clear()
 }
 

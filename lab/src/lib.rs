@@ -15,7 +15,7 @@
 //! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
 //! | [`scenario`], [`picture`] | what is shown on machines; a node drawn for people |
 //! | [`suite`] | scenarios on machines |
-//! | [`demo`], [`shell`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
+//! | [`demo`], [`shell`], [`chaos`], [`latency`], [`foreign`], [`cgroup_model`] | subcommands |
 //! | [`host`], [`vm`], [`guest`], [`job`], [`task`] | a node on this machine or in a virtual machine, and what host and guest exchange |
 pub mod bare;
 pub mod binaries;
@@ -33,6 +33,7 @@ pub mod debian;
 pub mod demo;
 pub mod devices;
 mod files;
+pub mod foreign;
 pub mod guest;
 pub mod hardware;
 pub mod host;

@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::overlap;
 use crate::pod::{Container, Pod};
 use crate::view::{self, ContainerView, View};
-use crate::{cgroup, files, kernel, scenario};
+use crate::{cgroup, files, foreign, kernel, scenario};
 
 /// For shared containers to follow a resize; the next view shows what did not.
 const FOLLOWS: Duration = Duration::from_secs(10);
@@ -119,6 +119,12 @@ impl<'a> Testbed<'a> {
     pub(crate) fn latency(&mut self, settings: &LatencySettings) -> Result<Measurements> {
         self.begin("time writes to the cgroups of classes, then exclusive containers");
         latency::measure(self.node, &self.shipped.program, settings, self.report)
+    }
+
+    /// On an empty node without a plugin: a table of what runs or fires on exclusive CPUs.
+    pub(crate) fn foreign(&mut self, seconds: u64) -> Result<String> {
+        self.begin("count what else runs or fires on exclusive CPUs");
+        foreign::count(&self.shipped.program, seconds)
     }
 
     pub(crate) fn storm(&mut self, settings: &StormSettings) -> Result<Summary> {

@@ -54,6 +54,12 @@ const MANY: usize = 600;
 const CRIO: [(&str, &str); 2] =
     [("irq-load-balancing.crio.io", "disable"), ("cpu-c-states.crio.io", "disable")];
 
+/// Pods of the default namespace may ask for what the annotations mean.
+const CRIO_CONFIG: &str = "compatibility: [crio]
+namespaces:
+- names: [default]
+  allow: {interrupts: [away], c-states: [disable]}";
+
 pub(super) fn quiet(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     testbed.begin("connect the network interfaces with each other");
     devices::connect()?;
@@ -93,15 +99,14 @@ fn away(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     loads.still_run()?;
     drop(loads);
     ensure!(before.check(&settings(testbed)?).is_err(), "nothing was changed: this proves nothing");
-    testbed.uninstall()?;
-    testbed.release_quiet()?;
+    undo(testbed)?;
     is_restored(testbed, &before)
 }
 
 /// A container asks for the same in CRI-O's words, and for CPUs that do not idle.
 fn crio(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     let before = settings(testbed)?;
-    testbed.start_quiet_plugin(&shape.config("compatibility: [crio]"))?;
+    testbed.start_quiet_plugin(&shape.config(CRIO_CONFIG))?;
     let mut pod = exclusive("dpdk", 2);
     pod.annotations.extend(CRIO.map(|(key, value)| (key.to_owned(), value.to_owned())));
     testbed.start(&pod)?;
@@ -172,9 +177,10 @@ fn beside_irqbalance(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     loads.still_run()?;
     drop(irqbalance);
     drop(loads);
-    testbed.clear()?;
+    undo(testbed)?;
     // Where irqbalance put interrupts on other CPUs, they stayed.
-    before.restore_affinities()
+    before.restore_affinities()?;
+    is_restored(testbed, &before)
 }
 
 /// The start of a container with hundreds of interrupts takes no longer than with few, which are
@@ -195,12 +201,19 @@ fn starts(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     testbed.begin(text.as_str());
     ensure!(many >= MANY && few < many / 4, "too few interrupts to compare: {text}");
     ensure!(ratio < SLOWER, "{text}");
-    testbed.clear()
+    undo(testbed)
 }
 
 fn settings(testbed: &mut Testbed<'_>) -> Result<Settings> {
     testbed.begin("read the settings of interrupts and idle states");
     Settings::read()
+}
+
+/// Removes the plugin, then what it has changed.
+fn undo(testbed: &mut Testbed<'_>) -> Result<()> {
+    testbed.uninstall()?;
+    testbed.release_quiet()?;
+    Ok(())
 }
 
 fn is_restored(testbed: &mut Testbed<'_>, before: &Settings) -> Result<()> {

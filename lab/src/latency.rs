@@ -168,7 +168,8 @@ pub fn measure(
     Ok(Measurements { writes, rows })
 }
 
-fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
+/// Of exclusive containers, in milliseconds.
+pub(crate) fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
     // The first one includes the first update of the shared containers.
     once(node)?;
     let mut times = (0..samples).map(|_| once(node)).collect::<Result<Vec<_>>>()?;

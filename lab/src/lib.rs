@@ -10,11 +10,12 @@
 //! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` rendered, and run as a pod from its image |
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
 //! | [`node`], [`busy`], [`memory`] | a runtime with pods; busy processes; where memory is |
+//! | [`devices`], [`interrupts`] | devices with load, and what their interrupts do |
 //! | [`testbed`], [`invariants`] | what is done on a node, and what must be true of it at any time |
 //! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
 //! | [`scenario`], [`picture`] | what is shown on machines; a node drawn for people |
 //! | [`suite`] | scenarios on machines |
-//! | [`demo`], [`shell`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
+//! | [`demo`], [`shell`], [`chaos`], [`latency`], [`foreign`], [`cgroup_model`] | subcommands |
 //! | [`host`], [`vm`], [`guest`], [`job`], [`task`] | a node on this machine or in a virtual machine, and what host and guest exchange |
 pub mod bare;
 pub mod binaries;
@@ -30,12 +31,15 @@ pub mod cri;
 pub mod daemonset;
 pub mod debian;
 pub mod demo;
+pub mod devices;
 mod files;
+pub mod foreign;
 pub mod guest;
 pub mod hardware;
 pub mod host;
 pub mod image;
 pub mod instance;
+pub mod interrupts;
 pub mod invariants;
 pub mod job;
 pub mod kernel;

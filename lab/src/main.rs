@@ -20,6 +20,8 @@ enum Command {
     Chaos(lab::chaos::command::Options),
     /// Measure how the start of an exclusive container depends on the number of shared ones
     Latency(lab::latency::Options),
+    /// Count what else runs or fires on exclusive CPUs, with each mechanism
+    Noise(lab::foreign::Options),
     /// Compare the plugin's cgroup model with the kernel of a virtual machine
     Cgroups(lab::cgroup_model::command::Options),
     /// Run scenarios on machines
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => lab::demo::run(&options),
         Command::Chaos(options) => lab::chaos::command::run(&options),
         Command::Latency(options) => lab::latency::run(&options),
+        Command::Noise(options) => lab::foreign::run(&options),
         Command::Cgroups(options) => lab::cgroup_model::command::run(&options),
         Command::Run(options) => lab::suite::run(&options),
         Command::All => lab::suite::all(),
@@ -76,12 +79,13 @@ mod tests {
     ];
 
     /// The scripts that pass their arguments on, and the words that they add.
-    const SCRIPTS: [(&str, &[&str]); 5] = [
+    const SCRIPTS: [(&str, &[&str]); 6] = [
         ("hack/lab", &[]),
         ("hack/demo", &["demo"]),
         ("hack/chaos", &["chaos"]),
         ("hack/image", &["image"]),
         ("hack/bench-latency", &["latency"]),
+        ("hack/bench-noise", &["noise"]),
     ];
 
     /// Words of a shell command; quotes hold one together.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
+use noise::Noise;
 use serde::Deserialize;
 
 use crate::command::{command, last_lines, run};
@@ -162,6 +163,19 @@ impl PluginFiles {
     /// Runs `nri-cpu-manager status` on the node.
     pub fn status(&self, program: &Path) -> Result<String> {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
+    }
+
+    /// Runs `nri-cpu-manager noise` on the node. It fails if it finds any, after its report.
+    pub fn noise(&self, program: &Path, seconds: u64) -> Result<Noise> {
+        let output = command(program, ["noise", "--output", "json", "--seconds"])
+            .arg(seconds.to_string())
+            .arg("--state-dir")
+            .arg(&self.state)
+            .output()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        serde_json::from_slice(&output.stdout).with_context(|| {
+            format!("no report of noise: {}", String::from_utf8_lossy(&output.stderr))
+        })
     }
 
     /// Since this start.

@@ -20,6 +20,8 @@ pub enum Task {
     Storm(StormTask),
     /// Without a plugin.
     Latency(LatencySettings),
+    /// For so many seconds per mode; without a plugin, in virtual machines with devices only.
+    Foreign(u64),
     /// Random cgroup actions, each compared with the plugin's model. In virtual machines only.
     CompareCgroups(ComparisonSettings),
     /// Crash the kernel: on virtual machines only.
@@ -34,6 +36,7 @@ impl Task {
             Self::Example(example) => to_value(example.play(testbed)?),
             Self::Storm(task) => to_value(task.run(testbed)?),
             Self::Latency(settings) => to_value(testbed.latency(settings)?),
+            Self::Foreign(seconds) => to_value(testbed.foreign(*seconds)?),
             Self::CompareCgroups(settings) => {
                 testbed.begin("compare the cgroup model with the kernel");
                 to_value(cgroup_model::compare(settings)?)

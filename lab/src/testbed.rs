@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
+use noise::Noise;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
@@ -24,7 +25,7 @@ use crate::node::Node;
 use crate::overlap;
 use crate::pod::{Container, Pod};
 use crate::view::{self, ContainerView, View};
-use crate::{cgroup, files, kernel, scenario};
+use crate::{cgroup, files, foreign, kernel, scenario};
 
 /// For shared containers to follow a resize; the next view shows what did not.
 const FOLLOWS: Duration = Duration::from_secs(10);
@@ -120,6 +121,12 @@ impl<'a> Testbed<'a> {
         latency::measure(self.node, &self.shipped.program, settings, self.report)
     }
 
+    /// On an empty node without a plugin: a table of what runs or fires on exclusive CPUs.
+    pub(crate) fn foreign(&mut self, seconds: u64) -> Result<String> {
+        self.begin("count what else runs or fires on exclusive CPUs");
+        foreign::count(&self.shipped.program, seconds)
+    }
+
     pub(crate) fn storm(&mut self, settings: &StormSettings) -> Result<Summary> {
         self.begin("storm");
         let plugin = self.plugin.as_deref_mut().context("no plugin to kill")?;
@@ -150,6 +157,12 @@ impl<'a> Testbed<'a> {
 
     pub(crate) fn manifests(&self, config: &str) -> Result<Manifests> {
         Manifests::for_config(&self.shipped.manifests, config)
+    }
+
+    /// As [`start_plugin`](Self::start_plugin), with what the plugin needs for quiet CPUs.
+    pub(crate) fn start_quiet_plugin(&mut self, config: &str) -> Result<()> {
+        let manifests = self.manifests(config)?.with_quiet_cpus(&self.shipped.manifests)?;
+        self.apply(&manifests)
     }
 
     /// As [`start_plugin`](Self::start_plugin), from these manifests. Replaces a plugin that is on
@@ -206,6 +219,12 @@ impl<'a> Testbed<'a> {
         self.start_again()
     }
 
+    /// After [`end_plugin`](Self::end_plugin).
+    pub(crate) fn restart_plugin(&mut self) -> Result<()> {
+        self.begin("start the plugin again");
+        self.start_again()
+    }
+
     /// Restarts the plugin (SIGTERM) with this configuration; its state is kept.
     pub fn reconfigure(&mut self, config: &str) -> Result<()> {
         self.begin("restart the plugin with another configuration");
@@ -241,10 +260,21 @@ impl<'a> Testbed<'a> {
     /// Applies `manifests/release`, with or without `--containers`. The pod must become ready, and
     /// end on SIGTERM. Returns the log of its init containers, whose failure is an error.
     pub fn release(&mut self, containers: bool) -> Result<String> {
-        let also = if containers { " with --containers" } else { "" };
-        self.begin(format!("apply manifests/release{also}"));
         let manifests = Manifests::for_release(&self.shipped.manifests, containers)?;
-        let mut pod = DaemonPod::apply(self.node, &self.shipped.image, &manifests)?;
+        let also = if containers { " with --containers" } else { "" };
+        self.release_as(&manifests, also)
+    }
+
+    /// As [`release`](Self::release), for quiet CPUs.
+    pub(crate) fn release_quiet(&mut self) -> Result<String> {
+        let rendered = &self.shipped.manifests;
+        let manifests = Manifests::for_release(rendered, true)?.with_quiet_cpus(rendered)?;
+        self.release_as(&manifests, " with --containers and the mounts for quiet CPUs")
+    }
+
+    fn release_as(&mut self, manifests: &Manifests, also: &str) -> Result<String> {
+        self.begin(format!("apply manifests/release{also}"));
+        let mut pod = DaemonPod::apply(self.node, &self.shipped.image, manifests)?;
         let mut log = String::new();
         for init in &manifests.pod().init_containers {
             log += &pod.init_log(&init.name)?;
@@ -279,6 +309,19 @@ impl<'a> Testbed<'a> {
         self.begin("run nri-cpu-manager status");
         let files = self.plugin()?.0.files().clone();
         files.status(&self.shipped.program)
+    }
+
+    /// What runs or fires on exclusive CPUs within so many seconds, by `nri-cpu-manager noise`.
+    pub fn noise(&mut self, seconds: u64) -> Result<Noise> {
+        self.begin(format!("run nri-cpu-manager noise for {seconds} s"));
+        let files = self.plugin()?.0.files().clone();
+        files.noise(&self.shipped.program, seconds)
+    }
+
+    /// The median time to create and start an exclusive container, in milliseconds.
+    pub(crate) fn start_time(&mut self, samples: usize) -> Result<f64> {
+        self.begin(format!("time the start of {samples} exclusive containers"));
+        latency::median_of(self.node, samples)
     }
 
     /// Waits until the plugin has logged this text so many times since its last start.
@@ -423,8 +466,7 @@ impl<'a> Testbed<'a> {
     /// The throttled periods of a busy pod's container `main` and of the pod, within so many seconds.
     pub fn throttling(&mut self, name: &str, seconds: u64) -> Result<(u64, u64)> {
         self.begin(format!("count throttled periods of pod {name} for {seconds} s"));
-        let busy = self.node.busy().iter().find(|busy| busy.name == name);
-        let pid = busy.with_context(|| format!("{name} is not busy"))?.pid;
+        let pid = self.busy_pid(name)?;
         let before = cgroup::throttled(pid)?;
         std::thread::sleep(Duration::from_secs(seconds));
         let after = cgroup::throttled(pid)?;
@@ -483,6 +525,12 @@ impl<'a> Testbed<'a> {
     pub fn set_huge_pages(&mut self, node: usize, pages: u64) -> Result<()> {
         self.begin(format!("set the huge pages of NUMA node {node} to {pages}"));
         kernel::set_huge_pages(node, pages)
+    }
+
+    /// The program of [`run_busy_on_host`](Self::run_busy_on_host).
+    pub(crate) fn busy_pid(&self, name: &str) -> Result<u32> {
+        let busy = self.node.busy().iter().find(|busy| busy.name == name);
+        Ok(busy.with_context(|| format!("{name} is not busy"))?.pid)
     }
 
     /// Of a pod's first container.

@@ -27,7 +27,7 @@ pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Between two checks of a child.
 const POLL: Duration = Duration::from_millis(20);
 /// What a measurement may take in addition to its time, also on emulated processors.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Cell {
@@ -159,7 +159,7 @@ impl Experiment<'_> {
     }
 
     /// Returns when all are ready.
-    fn start_neighbours(&self, tree: &Tree<'_>, count: usize) -> Result<Neighbours> {
+    pub(crate) fn start_neighbours(&self, tree: &Tree<'_>, count: usize) -> Result<Neighbours> {
         let mut neighbours = Neighbours::default();
         for number in 0..count {
             let mut command = role(self.command, "neighbour", &tree.neighbour_files(number))?;
@@ -196,7 +196,7 @@ impl Experiment<'_> {
 }
 
 /// The output of a child, which is less than a pipe holds.
-fn finish(child: &mut Child, patience: Duration) -> Result<String> {
+pub(crate) fn finish(child: &mut Child, patience: Duration) -> Result<String> {
     let deadline = Instant::now() + patience;
     let status = loop {
         if INTERRUPTED.load(Ordering::Relaxed) {
@@ -222,7 +222,7 @@ fn end(child: &mut Child) {
 
 /// This program in another role. It enters its cgroup itself. A signal from the terminal does not reach it:
 /// the parent ends it.
-fn role(before: &[&str], name: &str, process_files: &[PathBuf]) -> Result<Command> {
+pub(crate) fn role(before: &[&str], name: &str, process_files: &[PathBuf]) -> Result<Command> {
     let mut command = Command::new(env::current_exe().context("cannot find this program")?);
     command.args(before).arg(name).process_group(0);
     for file in process_files {
@@ -233,7 +233,7 @@ fn role(before: &[&str], name: &str, process_files: &[PathBuf]) -> Result<Comman
 
 /// They end with this value, and with this process.
 #[derive(Debug, Default)]
-struct Neighbours {
+pub(crate) struct Neighbours {
     children: Vec<Child>,
     /// Kept open: neighbours end with their standard input.
     inputs: Vec<ChildStdin>,

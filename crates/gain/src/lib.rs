@@ -7,6 +7,7 @@
 
 mod affinity;
 mod experiment;
+mod foreign;
 mod histogram;
 mod machine;
 mod measured;
@@ -15,7 +16,7 @@ mod report;
 mod svg;
 mod tree;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -25,12 +26,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use cpuset::CpuSet;
+use nix::fcntl::Flock;
 use nix::sys::signal::{SigSet, Signal};
+use serde::Serialize;
 
 use experiment::{Experiment, INTERRUPTED};
+use foreign::NoiseArguments;
 use machine::Machine;
 use report::Report;
-use tree::{Hierarchies, Mode};
+use tree::{Controllers, Cpus, Hierarchies, Mode};
 
 /// What to measure, and where to write it.
 #[derive(Debug, Clone, clap::Args)]
@@ -71,6 +75,20 @@ enum Role {
     Neighbour {
         #[command(flatten)]
         place: Place,
+    },
+    /// Count what else runs or fires on exclusive CPUs next to neighbours, in each mode and with
+    /// interrupts moved away; all but the first need cgroup v2
+    Noise(NoiseArguments),
+    #[command(hide = true)]
+    Spin {
+        #[command(flatten)]
+        place: Place,
+        #[arg(long)]
+        threads: usize,
+        #[arg(long, value_parser = seconds)]
+        seconds: Duration,
+        #[arg(long)]
+        pinned: bool,
     },
 }
 
@@ -114,37 +132,63 @@ pub fn run(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write)
         None => measure(arguments, command, out),
         Some(Role::Measure { place, seconds, pinned }) => measured(place, *seconds, *pinned, out),
         Some(Role::Neighbour { place }) => place.enter().and_then(|()| neighbour::run()),
+        Some(Role::Noise(arguments)) => foreign::measure(arguments, command, out),
+        Some(Role::Spin { place, threads, seconds, pinned }) => {
+            place.enter()?;
+            print_json(&foreign::spin(place.cpus, *threads, *seconds, *pinned)?, out)
+        }
     }
 }
 
 fn measured(place: &Place, time: Duration, pinned: bool, out: &mut dyn Write) -> Result<()> {
     place.enter()?;
-    let measured = measured::run(time, place.cpus, pinned)?;
-    serde_json::to_writer(&mut *out, &measured)?;
+    print_json(&measured::run(time, place.cpus, pinned)?, out)
+}
+
+fn print_json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
     out.flush()?;
     Ok(())
 }
 
-fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write) -> Result<()> {
-    ensure!(nix::unistd::geteuid().is_root(), "needs root, to create cgroups");
-    let hierarchies = Hierarchies::find()?;
-    let cpus = machine::choose(hierarchies.usable()?)?;
-    // Neither this thread nor the next one disturbs the measured program.
-    affinity::set(cpus.shared())?;
-    note_signals()?;
+/// A machine on which this program makes cgroups, and nobody else does with this program.
+#[derive(Debug)]
+struct Site {
+    hierarchies: Hierarchies,
+    cpus: Cpus,
+    _controllers: Option<Controllers>,
+    _lock: Flock<File>,
+}
 
-    let _lock = hierarchies.lock()?;
-    hierarchies.remove_tree().context("cgroups of an earlier run are left")?;
-    let _controllers = hierarchies.enable_controllers()?;
+impl Site {
+    /// From now on, this program leaves the CPUs that it measures on.
+    fn prepare() -> Result<Site> {
+        ensure!(nix::unistd::geteuid().is_root(), "needs root, to create cgroups");
+        let hierarchies = Hierarchies::find()?;
+        let cpus = machine::choose(hierarchies.usable()?)?;
+        // Neither this thread nor the next one disturbs the measured program.
+        affinity::set(cpus.shared())?;
+        note_signals()?;
+        let lock = hierarchies.lock()?;
+        hierarchies.remove_tree().context("cgroups of an earlier run are left")?;
+        let controllers = hierarchies.enable_controllers()?;
+        Ok(Site { hierarchies, cpus, _controllers: controllers, _lock: lock })
+    }
+}
+
+fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write) -> Result<()> {
+    let site = Site::prepare()?;
+    let hierarchies = &site.hierarchies;
+    let cpus = site.cpus;
     let experiment = Experiment {
         command,
-        hierarchies: &hierarchies,
+        hierarchies,
         cpus,
         neighbours: 2 * cpus.all.len(),
         time: arguments.seconds,
         runs: usize::from(arguments.runs),
     };
-    let (modes, skipped) = experiment.possible(&modes(&arguments.modes, &hierarchies));
+    let (modes, skipped) = experiment.possible(&modes(&arguments.modes, hierarchies));
     for one in &skipped {
         eprintln!("skipped: {}: {}", one.mode.label(), one.reason);
     }
@@ -155,7 +199,7 @@ fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write)
     })?;
 
     let report = Report {
-        machine: Machine::read(&hierarchies, cpus.all),
+        machine: Machine::read(hierarchies, cpus.all),
         cpus,
         neighbours: experiment.neighbours,
         seconds: arguments.seconds.as_secs_f64(),

@@ -135,7 +135,7 @@ fn serve(mut stream: UnixStream, mut entries: HashMap<u64, [u8; VALUE]>) -> Resu
     Ok(())
 }
 
-fn now() -> Result<Duration> {
+pub(crate) fn now() -> Result<Duration> {
     clock(ClockId::CLOCK_MONOTONIC)
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
-use cpuset::{CpuSet, PartitionType};
+use cpuset::{CgroupPath, CpuSet, PartitionType};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
@@ -301,6 +301,11 @@ impl Tree<'_> {
     /// The files that a process writes 0 into, to enter the cgroup of a neighbour.
     pub(crate) fn neighbour_files(&self, number: usize) -> Vec<PathBuf> {
         self.process_files(&neighbour(number))
+    }
+
+    /// The measured program's, below the root of the hierarchy.
+    pub(crate) fn measured_cgroup() -> Option<CgroupPath> {
+        CgroupPath::new(&format!("{NAME}/{MEASURED}"))
     }
 
     pub(crate) fn measured_files(&self) -> Vec<PathBuf> {

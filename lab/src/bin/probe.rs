@@ -9,12 +9,14 @@
 //!   `exposeCpus: file` has named neither just before nor just after.
 //! * `probe hold BYTES`: writes so much anonymous memory and keeps it.
 //! * `probe hold-huge BYTES`: takes so many bytes of huge pages of 2 MiB and keeps them.
+//! * `probe flood ADDRESS:PORT`: sends small packets there, some thousands a second.
 //! * `probe sleep`: waits, as the first process of a container that is observed from outside.
 //!
 //! Times are of CLOCK_MONOTONIC, which all containers of a machine share. If the spinning process last
 //! ran on a CPU before the start of the container to which the CPU is exclusive, they never met there.
 
 use std::fs::{self, File};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,10 +41,11 @@ fn main() -> ExitCode {
         ["follow"] => follow(),
         ["hold", bytes] => hold(bytes),
         ["hold-huge", bytes] => hold_huge(bytes),
+        ["flood", address] => flood(address),
         ["sleep"] => Ok(()),
         _ => Err(std::io::Error::other(
             "usage: probe first FILE [PID..] | spin FILE [GO] | follow | hold BYTES | \
-             hold-huge BYTES | sleep",
+             hold-huge BYTES | flood ADDRESS:PORT | sleep",
         )),
     };
     if let Err(error) = result {
@@ -140,6 +143,22 @@ fn hold_huge(bytes: &str) -> std::io::Result<()> {
     // Closing the file would free its pages.
     std::mem::forget(file);
     Ok(())
+}
+
+/// Packets between two pauses.
+const BURST: usize = 32;
+
+/// Does not return.
+fn flood(address: &str) -> std::io::Result<()> {
+    let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    loop {
+        for _ in 0..BURST {
+            // A full queue is what a flood is for.
+            let _ = socket.send_to(&[0; 32], address);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The time counts only if the thread was on the CPU both before and after reading the clock.

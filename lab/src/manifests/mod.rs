@@ -10,7 +10,7 @@ pub mod types;
 
 use crate::command::{command, run};
 use crate::{cache, files};
-use types::{ConfigMap, DaemonSet, PodSpec};
+use types::{ConfigMap, DaemonSet, PodSpec, Variable};
 
 #[derive(Debug, Clone)]
 pub struct Manifests {
@@ -22,9 +22,12 @@ pub struct Manifests {
 /// The part that undoes the plugin's work.
 const RELEASE: &str = "release";
 
+/// The overlay with the mounts for interrupts and latency knobs.
+const QUIET: &str = "quiet";
+
 /// The base, and the overlays that the lab's nodes use.
 const PARTS: [&str; 7] =
-    ["base", RELEASE, "host-pid", "kernel-exclusivity", "migrate", "podresources", "quiet"];
+    ["base", RELEASE, "host-pid", "kernel-exclusivity", "migrate", "podresources", QUIET];
 
 /// The directory of a part: the base, `release` or an overlay.
 fn part(root: &Path, name: &str) -> PathBuf {
@@ -96,6 +99,34 @@ impl Manifests {
             }
         }
         Ok(manifests)
+    }
+
+    /// Adds the volumes and the environment of the overlay `quiet` of what [`render`] wrote to
+    /// every container: no shipped overlay has them together with another one's privileges.
+    pub fn with_quiet_cpus(mut self, rendered: &Path) -> Result<Self> {
+        let [base, quiet] = ["base", QUIET].map(|name| Self::read(&file(rendered, name)));
+        let base = base?;
+        let quiet = quiet?;
+        let plugin = &quiet.pod().containers[0];
+        let volumes = quiet.pod().volumes.iter();
+        for volume in volumes.filter(|volume| base.pod().volume(&volume.name).is_err()) {
+            if self.pod().volume(&volume.name).is_ok() {
+                continue;
+            }
+            let pod = self.pod_mut();
+            pod.volumes.push(volume.clone());
+            for container in pod.init_containers.iter_mut().chain(&mut pod.containers) {
+                let mounts = plugin.volume_mounts.iter().filter(|one| one.name == volume.name);
+                container.volume_mounts.extend(mounts.cloned());
+            }
+        }
+        let pod = self.pod_mut();
+        for container in pod.init_containers.iter_mut().chain(&mut pod.containers) {
+            let is_new = |one: &&Variable| container.env.iter().all(|own| own.name != one.name);
+            let variables: Vec<Variable> = plugin.env.iter().filter(is_new).cloned().collect();
+            container.env.extend(variables);
+        }
+        Ok(self)
     }
 
     /// Replaces the configuration, if there is a ConfigMap.

@@ -10,6 +10,7 @@ mod memory;
 mod partitions;
 mod pod_pool;
 mod privileges;
+mod quiet;
 pub mod shape;
 mod uninstall;
 
@@ -48,6 +49,10 @@ impl Scenario {
     /// Whether a full run plays it on this machine. What does not depend on the topology runs on the
     /// machines with one uncore cache, which boot fastest.
     pub fn is_in_full_run(&self, shape: &Shape) -> bool {
+        if shape.devices {
+            // All others run on the same machine without devices.
+            return ["machine", quiet::NAME].contains(&self.name);
+        }
         let depends_on_topology = ["machine", "churn", "memory"].contains(&self.name);
         self.applies(shape) && (depends_on_topology || shape.caches == 1)
     }
@@ -67,7 +72,7 @@ impl Scenario {
     }
 }
 
-pub const ALL: [Scenario; 19] = [
+pub const ALL: [Scenario; 20] = [
     Scenario {
         name: "machine",
         about: "Linux reports the machine as described",
@@ -183,6 +188,12 @@ pub const ALL: [Scenario; 19] = [
         about: "kernel-exclusivity without one of its privileges: another mechanism, and why",
         applies: is_for_partitions,
         play: privileges::privileges,
+    },
+    Scenario {
+        name: quiet::NAME,
+        about: "interrupts: away: devices, irqbalance and crashes do not disturb exclusive CPUs",
+        applies: |shape| shape.devices,
+        play: quiet::quiet,
     },
 ];
 

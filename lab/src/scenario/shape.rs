@@ -18,6 +18,10 @@ pub struct Shape {
     pub caches: usize,
     /// The first core.
     pub reserved: CpuSet,
+    /// Whether it has devices that make interrupts.
+    pub devices: bool,
+    /// Whether scenarios observe for less time, as in `hack/test`.
+    pub short: bool,
     /// The mechanism of scenarios; empty for the plugin's default.
     pub exclusivity: String,
 }
@@ -33,6 +37,8 @@ impl Shape {
             isolated: (topology.isolated() & topology.online()) - reserved,
             caches: topology.uncores().len(),
             reserved,
+            devices: machine.devices,
+            short: false,
             exclusivity: String::new(),
         })
     }

@@ -29,12 +29,17 @@ pub(super) struct Base {
 
 /// Packages of the root image in addition to containerd. Python is for asking the podresources
 /// socket by hand.
-const PACKAGES: [&str; 7] =
-    ["?essential", "mount", "runc", "crun", "iproute2", "systemd", "python3-grpcio"];
+const PACKAGES: [&str; 8] =
+    ["?essential", "mount", "runc", "crun", "iproute2", "irqbalance", "systemd", "python3-grpcio"];
 
-/// Loaded before the root file system is mounted: disk and overlayfs.
-const MODULES: [(&str, &str); 2] =
-    [("kernel/drivers/block", "virtio_blk.ko"), ("kernel/fs/overlayfs", "overlay.ko")];
+/// Loaded before the root file system is mounted: disk, overlayfs and network.
+const MODULES: [(&str, &str); 5] = [
+    ("kernel/drivers/block", "virtio_blk.ko"),
+    ("kernel/fs/overlayfs", "overlay.ko"),
+    ("kernel/net/core", "failover.ko"),
+    ("kernel/drivers/net", "net_failover.ko"),
+    ("kernel/drivers/net", "virtio_net.ko"),
+];
 
 /// The init process of the initramfs. It executes a shell, which reaps orphans and powers off even
 /// if the lab crashes; or systemd with the lab as a service, if the kernel command line says so.
@@ -46,8 +51,8 @@ $b ln -s fd/0 /dev/stdin
 $b ln -s fd/1 /dev/stdout
 $b ln -s fd/2 /dev/stderr
 $b mount -t proc proc /proc
-# Compressed or not, depending on the kernel.
-for module in virtio_blk overlay; do
+# Compressed or not, depending on the kernel. Each comes after those that it needs.
+for module in virtio_blk overlay failover net_failover virtio_net; do
   $b xzcat /$module.ko > /$module || $b mv /$module.ko /$module
   $b insmod /$module
 done

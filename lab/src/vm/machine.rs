@@ -61,6 +61,8 @@ pub struct Machine {
     pub offline: CpuSet,
     /// The kernel is booted to isolate them (`isolcpus=`).
     pub isolated: CpuSet,
+    /// Whether it has a disk, network interfaces and others that make interrupts (`vm/devices.rs`).
+    pub devices: bool,
     /// In MiB.
     pub memory: usize,
 }
@@ -82,6 +84,7 @@ impl Default for Machine {
             distances: Vec::new(),
             offline: CpuSet::EMPTY,
             isolated: CpuSet::EMPTY,
+            devices: false,
             memory: 3072,
         }
     }

@@ -22,6 +22,7 @@ use crate::platform::Platform;
 use crate::process;
 use crate::task::Task;
 
+mod devices;
 mod emulator;
 pub(crate) mod images;
 pub mod machine;
@@ -274,6 +275,7 @@ fn qemu(
             &format!("console={console} {KERNEL} {} {parameters}", machine.parameters()),
         ])
         .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
+        .args(if machine.devices { devices::arguments(directory)? } else { Vec::new() })
         // For the snapshots.
         .env("TMPDIR", directory);
     Ok(qemu)

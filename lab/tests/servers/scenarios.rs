@@ -50,6 +50,11 @@ fn partitions_hold_with_systemd() {
     pass("eight", software, "", "partitions,classes,uninstall");
 }
 
+#[test]
+fn exclusive_cpus_are_quiet() {
+    pass("devices", usual(Version::V2_1), "", "quiet");
+}
+
 /// A dead kernel is not a failed step: the VM gets a second boot, and the second death is reported
 /// with the console.
 #[test]

@@ -71,6 +71,10 @@ impl Machine {
             let missing = cpus - all;
             ensure!(missing.is_empty(), "{field}: no {} in this machine", wording::cpus(missing));
         }
+        ensure!(
+            !self.devices || self.platform == Platform::Amd64,
+            "devices: arm64 machines have none"
+        );
         ensure!(self.isolated != all, "isolated: Linux cannot isolate all CPUs");
         let mut named = CpuSet::EMPTY;
         for node in &self.nodes {
@@ -121,6 +125,7 @@ mod tests {
             ("socket: 2", "unknown field `socket`"),
             ("threads: 0", "Threads: 0 is not from 1 to 256"),
             ("threads: 2\nnumbering: [cores]", "numbering: Threads is named 0 times"),
+            ("architecture: arm64\ndevices: true", "devices: arm64 machines have none"),
             ("offline: \"7\"", "offline: no CPU 7 in this machine"),
             ("nodes: [{cpus: \"0-2\"}]", "nodes: they have CPUs 0-2, the machine has 0-3"),
             ("nodes: [{cpus: \"0-2\"}, {cpus: 2-3}]", "nodes: CPUs 2 are in two"),

@@ -90,10 +90,6 @@ pub struct ContainerView {
     pub margin: Margin,
     /// The wish for exclusive or shared CPUs; without one the kubelet's rule decides.
     pub cpus_wish: Option<Cpus>,
-    /// What happens to device interrupts on its exclusive CPUs.
-    pub interrupts: InterruptMode,
-    /// The idle states and frequencies of its exclusive CPUs.
-    pub knobs: Knobs,
     pub runs_on: CpuSet,
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
@@ -205,8 +201,6 @@ fn container_view(
         idle: taken - entry.held(),
         margin: entry.margin(),
         cpus_wish: entry.terms.cpus,
-        interrupts: InterruptMode::Leave,
-        knobs: Knobs::default(),
         runs_on,
         phase: entry.phase(),
         enforced_by: entry.enforced_by,

@@ -312,12 +312,19 @@ fn goal_of(view: &View) -> Goal {
         if view.stance != Stance::Assign || one.phase == Phase::Ended || !asks {
             continue;
         }
-        containers.push(QuietContainer {
-            name: name_of(one),
-            cpus: exclusive | one.idle,
-            interrupts: one.interrupts,
-            knobs: one.knobs.clone(),
-        });
+        let of = |cpus, interrupts| {
+            let knobs = one.knobs.clone();
+            QuietContainer { name: name_of(one), cpus, interrupts, knobs }
+        };
+        containers.push(of(exclusive, one.interrupts));
+        if !one.idle.is_empty() {
+            // The housekeeping core is one of those that the container uses.
+            let interrupts = match one.interrupts {
+                InterruptMode::Housekeeping => InterruptMode::Away,
+                other => other,
+            };
+            containers.push(of(one.idle, interrupts));
+        }
     }
     Goal {
         online: topology.online(),

@@ -4,7 +4,7 @@ use kernel::Linux;
 use proptest::prelude::*;
 
 const INTERRUPTS: &str = "\
-           CPU0       CPU2       CPU3       
+           CPU0       CPU2       CPU3      \x20
   0:         44          0          0  IO-APIC   2-edge      timer
  24:         12          7 4294967295  PCI-MSIX-0000:00:05.0   1-edge      nvme0q1
  25:          0          1          0  PCI-MSIX-0000:00:06.0   0-edge      eth0-TxRx-0, eth0-TxRx-1
@@ -15,7 +15,7 @@ MIS:          0
 ";
 
 const SOFTIRQS: &str = "\
-                    CPU0       CPU1       CPU2       CPU3       
+                    CPU0       CPU1       CPU2       CPU3      \x20
           HI:          1          0          0          0
        TIMER:      66095      77087          5          6
       NET_RX:      10276      12305          7          8

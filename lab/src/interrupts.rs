@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn an_interrupt_that_was_moved_may_fire_once_more() {
         let cpus: CpuSet = "1".parse().unwrap();
-        let of = |effective: &str, is_managed, here| {
+        let of = |effective: &str, is_managed, here: u64| {
             let before = [(30, interrupt([5, 5], effective, is_managed))].into();
             let after = [(30, interrupt([8, 5 + here], effective, is_managed))].into();
             let growth = growth(cpus, &before, &after);

@@ -63,7 +63,7 @@ impl Access {
             }
         };
         let file = |number: &u32| irq.join(number.to_string()).join("smp_affinity_list");
-        let movable = active.keys().filter(|number| kernel.check_writable(&file(*number)).is_ok());
+        let movable = active.keys().filter(|number| kernel.check_writable(&file(number)).is_ok());
         Access::Writable { interrupts: active.len(), movable: movable.count() }
     }
 }

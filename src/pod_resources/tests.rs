@@ -49,8 +49,6 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             own_pool: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
             cpus_wish: None,
-            interrupts: Default::default(),
-            knobs: Default::default(),
             runs_on: exclusive.unwrap_or_default(),
             phase: Phase::Running,
             enforced_by: Mechanism::Runtime,

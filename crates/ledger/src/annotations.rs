@@ -197,8 +197,7 @@ impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
     /// Parses a pod's annotations, without those for other programs. The names have to differ.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
         let read = all.into_iter().filter(|(name, _)| is_read(name.as_ref())).take(MAX_READ + 1);
-        let (own, crio): (Vec<(N, V)>, Vec<(N, V)>) =
-            read.partition(|(name, _)| is_wish(name.as_ref()));
+        let (own, crio): (Vec<_>, Vec<_>) = read.partition(|(name, _)| is_wish(name.as_ref()));
         // Past the limit, wishes may be among those that were not read.
         let is_cut = own.len() + crio.len() > MAX_READ;
         let own = if is_cut || own.len() > MAX_ANNOTATIONS {

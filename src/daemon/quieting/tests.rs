@@ -197,6 +197,7 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
         cgroup: None,
     };
     ContainerView {
+        cgroup: None,
         pod: Arc::new(pod),
         name: "c".to_owned(),
         id: ContainerId(name.to_owned()),

@@ -81,8 +81,18 @@ fn the_release_is_a_second_daemon_set() {
     for container in pod.init_containers.iter().chain(&pod.containers) {
         assert_eq!(confinement(container), confinement(&base.pod().containers[0]));
         let mounts = container.volume_mounts.iter().map(|mount| &*mount.mount_path);
-        assert_eq!(mounts.collect::<Vec<_>>(), ["/var/lib/nri-cpu-manager", "/sys/fs/cgroup"]);
+        let mounts: Vec<&str> = mounts.filter(|path| !path.starts_with("/host/")).collect();
+        assert_eq!(mounts, ["/var/lib/nri-cpu-manager", "/sys/fs/cgroup"]);
     }
+    // What it puts back is what the overlay `quiet` can change.
+    let quiet = Manifests::of("quiet").unwrap();
+    let below_host = |container: &types::ContainerSpec| {
+        let mounts = container.volume_mounts.iter();
+        let mounts = mounts.map(|mount| (mount.mount_path.clone(), mount.read_only));
+        mounts.filter(|(path, _)| path.starts_with("/host/")).collect::<Vec<_>>()
+    };
+    assert_eq!(below_host(&pod.init_containers[0]), below_host(&quiet.pod().containers[0]));
+    assert!(below_host(&pod.containers[0]).is_empty());
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod fake_sysfs;
 mod files;
 #[cfg(test)]
 mod tests;
+mod tunables;
 
 use cgroups::{CgroupTree, Watched, Write};
 use cpuset::{CgroupPath, CpuSet, PartitionType};
@@ -124,6 +125,8 @@ pub struct State {
     boot: u64,
     /// Files of sysfs by path below `/sys`.
     sysfs: BTreeMap<String, Vec<u8>>,
+    /// Files that keep what is written, by path.
+    tunables: BTreeMap<PathBuf, String>,
     tree: CgroupTree,
     cgroups: BTreeMap<CgroupPath, Cgroup>,
     last_number: u64,
@@ -190,6 +193,7 @@ impl State {
             damage: None,
             boot: 1,
             sysfs: BTreeMap::new(),
+            tunables: tunables::at_boot(possible),
             tree: CgroupTree::new(online, possible),
             cgroups: BTreeMap::new(),
             last_number: ROOT_NUMBER,

@@ -58,6 +58,7 @@ use log::Level;
 use nri::wire::LinuxCPU;
 use nri_cpu_manager::kubelet::StateFile;
 use placement::memory_manager::Room;
+use quiet::InterruptMode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -683,6 +684,9 @@ impl World {
         if let Some(why) = self.wrong_counted_memory() {
             return self.fail(format!("at the end {why}"));
         }
+        if let Some(why) = self.wrong_interrupts() {
+            return self.fail(format!("at the end {why}"));
+        }
         if self.oracle.is_contested()
             || self.processes().any(|(_, container)| container.is_uncertain)
         {
@@ -691,6 +695,33 @@ impl World {
         if let Some(why) = self.wrong_pool() {
             self.fail(format!("at the end {why}"));
         }
+    }
+
+    /// An interrupt on exclusive CPUs of containers that have none by the configuration, or a file that
+    /// was not put back after the last exclusive container.
+    fn wrong_interrupts(&self) -> Option<String> {
+        if self.oracle.is_disturbed || self.plugin.disk.is_some() {
+            return None;
+        }
+        let kernel = self.kernel.lock();
+        let is_exclusive = |container: &&Container| container.has_exclusive();
+        if !self.containers.values().any(|container| is_exclusive(&container)) {
+            let (path, text) = kernel.changed_tunable()?;
+            return Some(format!("{} still says {text}", path.display()));
+        }
+        if self.in_force.interrupts != InterruptMode::Away || self.oracle.is_unsteady {
+            return None;
+        }
+        // Annotations may say otherwise.
+        let follows = |container: &&Container| {
+            container.state == State::Running
+                && self.pods.get(&container.pod).is_some_and(|pod| pod.annotations.is_empty())
+        };
+        let exclusive = self.containers.values().filter(follows).filter_map(|one| one.exclusive);
+        let exclusive: CpuSet = exclusive.collect();
+        let elsewhere = kernel.online - exclusive;
+        let on = kernel.interrupt_affinities().find(|cpus| !cpus.is_disjoint(&exclusive))?;
+        if elsewhere.is_empty() { None } else { Some(format!("an interrupt may fire on {on}")) }
     }
 
     /// Checks that all processes without exclusive CPUs run on all CPUs that are left.

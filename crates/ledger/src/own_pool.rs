@@ -360,6 +360,7 @@ fn found(
             && exclusive.iter().all(|(set, asks)| *asks == Some(set.len()))
             && (all.len(), sum) == (budget, budget)
             && all.is_subset(&node.unclaimed(books))
+            && all.is_disjoint(&node.isolated())
             && all.is_disjoint(&of_others)
     };
     sets.iter().map(|(set, _)| *set).find(is_own_pool)

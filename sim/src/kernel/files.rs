@@ -40,6 +40,9 @@ impl Place<'_> {
 
 impl State {
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        if let Some(text) = self.read_tunable(path) {
+            return Ok(text.into_bytes());
+        }
         match Place::of(path)? {
             Place::GroupFile(group, file) => {
                 self.read_group(group.as_ref(), file).map(String::into_bytes)
@@ -117,6 +120,9 @@ impl State {
     /// # Errors
     /// Only those of the real kernel: faults are injected by [`Kernel::write`](kernel::Kernel::write).
     pub fn write(&mut self, path: &Path, text: &str) -> Result<(), Errno> {
+        if let Some(written) = self.write_tunable(path, text) {
+            return written;
+        }
         self.read(path)?;
         let Place::GroupFile(Some(group), file) = Place::of(path)? else {
             return Err(Errno::EACCES);
@@ -167,6 +173,7 @@ impl State {
                 return Ok(groups.map(|name| (name.to_owned(), true)).collect());
             }
             Place::Sys(directory) => self.sysfs_entries(directory),
+            Place::Proc(directory) if directory.starts_with("irq") => self.tunable_entries(path),
             Place::Proc("") => self.processes.keys().map(|pid| (pid.to_string(), true)).collect(),
             Place::Proc(directory) => {
                 let pid = directory.strip_suffix("/task").and_then(|name| self.pid(name));

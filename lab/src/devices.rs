@@ -115,7 +115,7 @@ pub fn plug_in() -> Result<()> {
         "driver": "virtio-net-pci",
         "id": PLUGGED,
         "netdev": "net2",
-        "bus": "slot",
+        "bus": "spare",
         "romfile": "",
     });
     ask_monitor(&json!({"execute": "device_add", "arguments": device}))

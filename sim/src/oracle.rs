@@ -889,7 +889,9 @@ impl World {
             let allowed = if container.mixed { one.exclusive } else { Some(one.allowed) };
             let is_allowed = allowed.is_none_or(|allowed| allowed.is_subset(&named))
                 || self.window_of(one, false).is_some()
-                || self.is_bounded(one.pod, Some(container));
+                || self.is_bounded(one.pod, Some(container))
+                // It shares them from now on with others of its pod, and keeps them.
+                || (named.is_empty() && self.has_own_cpus(one.pod));
             if !is_allowed {
                 let (text, allowed) = (self.describe(container.serial), one.allowed);
                 return self.fail(format!("{text} runs on {allowed}, and its file says {named}"));

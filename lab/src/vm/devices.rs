@@ -34,7 +34,7 @@ pub(super) fn arguments(directory: &Path) -> Result<Vec<String>> {
         ("-chardev", format!("socket,id=port,path={socket}")),
         ("-device", "virtio-serial-pci,id=control,max_ports=2".to_owned()),
         ("-device", "virtserialport,bus=control.0,chardev=port,name=monitor".to_owned()),
-        ("-device", "pcie-root-port,id=slot,chassis=1,slot=1".to_owned()),
+        ("-device", "pcie-root-port,id=spare,chassis=1,slot=1".to_owned()),
     ];
     for number in 0..3 {
         arguments.push(("-netdev", format!("hubport,id=net{number},hubid=0")));

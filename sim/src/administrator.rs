@@ -3,15 +3,16 @@
 
 use crate::configuration::{Configuration, FAULTY, read};
 use crate::dice::Dice;
-use crate::kernel::{CGROUPS, PROC};
+use crate::kernel::{CGROUPS, PROC, SYS};
 use crate::plugin::STATE;
 use crate::pods::{Class, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot};
 use crate::world::World;
 use cgroups::{Hierarchy, undo};
 use cpuset::CpuSet;
 use nri_cpu_manager::daemon::Input;
-use nri_cpu_manager::exclusivity::open_memory;
-use std::path::Path;
+use nri_cpu_manager::exclusivity::{open_memory, open_steering};
+use quiet::Roots;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -224,11 +225,25 @@ impl World {
         self.kernel.lock().faults.lives = None;
         let kernel = Arc::new(self.kernel.clone());
         let storage = self.plugin.storage();
+        let roots = Roots { proc: PathBuf::from(PROC), sys: PathBuf::from(SYS) };
+        let nowhere = Some(Path::new("/simulated"));
+        let mut steering = open_steering(
+            Path::new(STATE),
+            storage.clone(),
+            &*kernel,
+            Path::new(PROC),
+            roots,
+            nowhere,
+        );
         let memory = open_memory(Path::new(STATE), storage, &*kernel, Path::new(PROC));
         let Some(hierarchy) = Hierarchy::open_on(kernel, Path::new(CGROUPS)) else { return };
         let widest = self.settings.topology().online();
         let undone = undo(&hierarchy, memory, widest, None);
-        self.say(format!("release restores {} cgroups, {} quotas", undone.groups, undone.quotas));
+        let files = steering.restore(&self.kernel).files;
+        self.say(format!(
+            "release restores {} cgroups, {} quotas, {files} files of interrupts and CPUs",
+            undone.groups, undone.quotas
+        ));
         self.note_writes();
         if !undone.errors.is_empty() && !self.pods.contains_key(&0) {
             self.after(Duration::from_secs(1), World::release);

@@ -20,8 +20,9 @@ const SYSTEM: i64 = 28;
 /// The kubelet's default of `evictionHard`, in MiB.
 const EVICTION: i64 = 100;
 
-/// The topology manager does not admit the best NUMA affinity.
-const NOT_ADMITTED: &str = "[memorymanager]";
+/// The topology manager refuses a container whose CPUs and memory are on no node together, and the memory
+/// manager one whose memory no nodes have.
+const NOT_ADMITTED: &str = "FailedPrecondition";
 
 /// The topology manager's limit is eight nodes.
 pub(super) fn applies(shape: &Shape) -> bool {

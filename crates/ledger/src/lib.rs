@@ -41,6 +41,7 @@
 //!     pool: PoolKind::General,
 //!     budget: None,
 //!     limits: Default::default(),
+//!     own_resources: None,
 //!     annotations: Default::default(),
 //!     cgroup: None,
 //! };

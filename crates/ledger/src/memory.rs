@@ -7,7 +7,7 @@
 //!
 //! [`placement::memory_manager`] has the rules about nodes.
 
-use super::books::{Books, ContainerEntry, ContainerRef, PodEntry};
+use super::books::{Books, ContainerEntry, PodEntry};
 use super::claim::MemoryClaim;
 use super::model::{Container, ContainerKind, PodUid, Qos};
 use super::node::Node;
@@ -60,7 +60,7 @@ pub(super) fn demand<'a>(
     };
     Some(MemoryDemand::Open(MemoryRequest {
         capacity,
-        claims: others(books, &pod.pod.uid, name).collect(),
+        claims: others(books, &pod.pod.uid, &[name]).collect(),
         reusable: reusable.iter().filter_map(|(_, entry)| entry.memory.clone()).collect(),
         amounts,
         pod: whole,
@@ -168,12 +168,7 @@ pub(super) fn ended(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     }
     let amounts = counted(pod, &next, &entry.limits, &reusable);
     let nodes = entry.memory.as_ref().map_or(memory.nodes, |claim| claim.nodes);
-    let is_other =
-        |one: &ContainerRef<'_>| one.uid != uid || (one.name != name && one.name != next);
-    let others = books.containers().filter(is_other);
-    let others = others.filter_map(|one| one.entry.memory.as_ref());
-    let remembered = books.remembered_memory().iter().map(|claim| &claim.memory);
-    if Room::new(capacity, others.chain(remembered)).has(&amounts, nodes) {
+    if Room::new(capacity, others(books, uid, &[name, &next])).has(&amounts, nodes) {
         books.change_container(uid, name, |entry| entry.memory = None);
         books.change_container(uid, &next, |entry| entry.memory = Some(Claim { nodes, amounts }));
     }
@@ -296,7 +291,7 @@ pub(super) fn resized_memory(
     };
     let grows = |(kind, bytes): (&MemoryKind, &u64)| before.amounts.get(kind) < Some(bytes);
     let nodes = if limits.iter().any(grows) {
-        let room = Room::new(capacity, others(books, uid, name));
+        let room = Room::new(capacity, others(books, uid, &[name]));
         room.around(&limits, before.nodes)?
     } else {
         before.nodes
@@ -323,9 +318,9 @@ impl ResizedMemory {
     }
 }
 
-/// The claims of all containers but one.
-fn others<'a>(books: &'a Books, uid: &PodUid, name: &str) -> impl Iterator<Item = &'a Claim> {
-    let others = books.containers().filter(move |one| (one.uid, one.name) != (uid, name));
+/// All claims but those of the containers `names` of a pod.
+fn others<'a>(books: &'a Books, uid: &PodUid, names: &[&str]) -> impl Iterator<Item = &'a Claim> {
+    let others = books.containers().filter(move |one| one.uid != uid || !names.contains(&one.name));
     let remembered = books.remembered_memory().iter().map(|claim| &claim.memory);
     others.filter_map(|one| one.entry.memory.as_ref()).chain(remembered)
 }
@@ -346,7 +341,7 @@ pub(super) fn moved(
     let found = books.container(pod, name);
     let claim = found.and_then(|found| found.entry.memory.as_ref());
     let Some(claim) = claim.filter(|claim| !nodes.is_subset(claim.nodes)) else { return Ok(None) };
-    let room = Room::new(capacity, others(books, pod, name));
+    let room = Room::new(capacity, others(books, pod, &[name]));
     if room.has(&claim.amounts, nodes) {
         Ok(Some(Claim { nodes, amounts: claim.amounts.clone() }))
     } else {

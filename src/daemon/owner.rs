@@ -464,7 +464,7 @@ impl Owner {
                 return self.refuse(call, Refusal(rejection.to_string()));
             }
         };
-        if uncounted.is_some_and(|name| has_memory(&self.ledger, &name)) {
+        if uncounted.is_some_and(|(pod, name)| self.ledger.has_memory_claim(&pod, &name)) {
             self.record.counters.memory_requests += 1;
         }
         self.follow(decision.outcome);
@@ -998,10 +998,6 @@ impl Owner {
 fn uncounted_memory(ledger: &Ledger, admission: &Admission) -> Option<(PodUid, String)> {
     let Admission::Create { pod, container } = admission else { return None };
     ledger.settings().memory.as_ref()?;
-    let name = (pod.uid.clone(), container.name.clone());
-    if has_memory(ledger, &name) { None } else { Some(name) }
-}
-
-fn has_memory(ledger: &Ledger, (pod, container): &(PodUid, String)) -> bool {
-    ledger.memory_claims().any(|claim| claim.pod_uid == *pod && claim.container == *container)
+    let is_counted = ledger.has_memory_claim(&pod.uid, &container.name);
+    if is_counted { None } else { Some((pod.uid.clone(), container.name.clone())) }
 }

@@ -42,6 +42,11 @@ impl Ledger {
         self.books.memory_claims()
     }
 
+    /// Whether [`Ledger::memory_claims`] has one of this container; looks it up.
+    pub fn has_memory_claim(&self, pod: &PodUid, container: &str) -> bool {
+        self.books.has_memory_claim(pod, container)
+    }
+
     /// The shared pool: online CPUs that are exclusive to no container, without the isolated ones,
     /// and without the reserved ones under strict reservation.
     pub fn pool(&self) -> CpuSet {

@@ -118,6 +118,12 @@ impl Books {
         held.chain(self.remembered_memory.iter().cloned())
     }
 
+    pub(super) fn has_memory_claim(&self, uid: &PodUid, name: &str) -> bool {
+        let held = self.container(uid, name).is_some_and(|one| one.entry.memory.is_some());
+        let is_it = |claim: &MemoryClaim| claim.pod_uid == *uid && claim.container == name;
+        held || self.remembered_memory.iter().any(is_it)
+    }
+
     /// Whether [`Books::memory_claims`] are these; compares without a copy.
     pub(super) fn has_memory_claims(&self, claims: &[MemoryClaim]) -> bool {
         let held = self

@@ -41,6 +41,7 @@ mod hotplug;
 mod kubelet;
 mod main_loop;
 mod moves;
+mod noise_monitor;
 mod orphans;
 mod owner;
 mod pace;
@@ -68,12 +69,34 @@ pub use quieting::{QuietOutcome, QuietPass};
 pub use start::{Machine, Node};
 pub use step::{CallId, Effect, Input};
 
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use std::future::pending;
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
+
+/// The nice value of work that nothing waits for.
+const LEAST_PRIORITY: i32 = 19;
 
 /// Does work that may block on another thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     result_of(&mut tokio::task::spawn_blocking(work)).await
+}
+
+/// Does work that nothing waits for on another thread, with the least priority: it may read thousands of
+/// files, and containers that start come first. The end of the process does not wait for the thread, which
+/// the kernel may hold up. There is no result after a panic.
+fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (done, result) = oneshot::channel();
+    std::thread::spawn(move || {
+        // Without that it only takes a share of the time of others.
+        let _ = setpriority_process(Some(gettid()), LEAST_PRIORITY);
+        // The daemon may have ended.
+        let _ = done.send(work());
+    });
+    result
 }
 
 /// The result of a task; a panic of the task becomes the daemon's. Cancel safe.

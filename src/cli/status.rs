@@ -4,6 +4,7 @@ use super::client::{self, ClientError};
 use super::output::{Color, Drawing, offer, overrides, show, table};
 use super::{NamespaceArgs, UsageError};
 use crate::serve::page;
+use crate::view::noise::{heaviest, verdicts};
 use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
     ContainerStatus, DomainStatus, Indented, InterruptsStatus, MemoryStatus, NodeStatus,
@@ -28,6 +29,8 @@ use wording::{self, count, or_none};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// The time between two statuses, in seconds, if `--watch` gives none.
 const PAUSE: &str = "2";
+/// How many sources of noise are shown of each container.
+const FINDINGS: usize = 3;
 /// Where the list of containers has their memory, on nodes where memory is counted: behind `CORES`.
 const MEMORY_COLUMN: usize = 7;
 
@@ -302,6 +305,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         writeln!(f, "moved while running: {}", moves.join(", "))?;
     }
     write_interrupts(f, node)?;
+    write_noise(f, node)?;
     write_rebalance(f, node)?;
     if node.kernel_refusals > 0 {
         writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
@@ -345,6 +349,24 @@ fn write_interrupts(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     }
     if !node.isolation.is_empty() {
         writeln!(f, "isolated partitions: {}", node.isolation.join("; "))?;
+    }
+    Ok(())
+}
+
+/// What ran or fired on exclusive CPUs besides their containers.
+fn write_noise(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
+    if let Some(error) = &node.noise_error {
+        return writeln!(f, "noise on exclusive CPUs: {error}");
+    }
+    let Some(noise) = &node.noise else { return Ok(()) };
+    writeln!(f, "noise on exclusive CPUs in {:.0} s: {}", noise.seconds, verdicts(noise))?;
+    if !noise.hidden().is_empty() {
+        writeln!(f, "  threads: {}", noise.hidden())?;
+    }
+    for container in &noise.containers {
+        for line in heaviest(container, FINDINGS) {
+            writeln!(f, "  {}, {line}", container.name)?;
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::poller::Poller;
 use super::quieting::QuietOutcome;
 use super::start::{Machine, Node};
 use super::step::{CallId, Effect, Input};
-use super::{blocking, result_of};
+use super::{blocking, in_background, result_of};
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
@@ -21,8 +21,6 @@ use crate::kubelet::{self, KubeletReading, StateFileWatcher};
 use crate::view::NodeFigures;
 use kernel::Linux;
 use nri::Updater;
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::path::PathBuf;
@@ -30,9 +28,6 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
-
-/// The nice value of work that nothing waits for.
-const LEAST_PRIORITY: i32 = 19;
 
 /// The core, and everything that outlasts its steps.
 #[derive(Debug)]
@@ -164,16 +159,7 @@ impl Executor {
                     self.finding = Some(tokio::spawn(async move { finder.find().await }));
                 }
                 Effect::Quiet(pass) => {
-                    let (done, result) = oneshot::channel();
-                    // The end of the process does not wait for this thread, which the kernel may hold up.
-                    std::thread::spawn(move || {
-                        // A pass reads hundreds of files: containers that start come first. Without
-                        // that it only takes a share of their time.
-                        let _ = setpriority_process(Some(gettid()), LEAST_PRIORITY);
-                        // The daemon may have ended.
-                        let _ = done.send(pass.run());
-                    });
-                    self.quieting = Some(result);
+                    self.quieting = Some(in_background(move || pass.run()));
                 }
                 Effect::WatchGroups(watched) => self.groups.set(&watched),
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),

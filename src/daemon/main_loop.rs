@@ -1,6 +1,7 @@
 //! The daemon's main loop: waits for what comes next, and has the core take a step.
 
 use super::executor::{Executor, ReplyChannel};
+use super::noise_monitor::monitor;
 use super::paths::{Paths, StartError};
 use super::standby::{self, Connection, Standby};
 use super::step::Input;
@@ -9,12 +10,13 @@ use crate::config::Config;
 use crate::edge::{Message, Refusal};
 use crate::pod_resources::{self, PolicyFile};
 use crate::serve::{Question, ViewSource, endpoint};
+use crate::view::noise::NoiseFigures;
 use crate::view::{Link, NodeView};
 use ledger::{Call, Event};
 use nri::{Capabilities, Runtime, Session};
 use std::future::pending;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 /// How the daemon begins.
@@ -68,9 +70,13 @@ pub async fn serve(
             (None, None, "the runtime has not sent the configuration yet".to_owned())
         }
     };
+    let (publish, mut noise) = watch::channel(Arc::default());
+    let host = paths.host_root.as_ref().map(|host| host.join("proc"));
+    tokio::spawn(monitor(observer.clone(), paths.proc_root.clone(), host, publish));
     let mut main_loop = MainLoop {
         paths,
         observer,
+        noise: noise.clone(),
         listening: false,
         pod_resources: None,
         executor,
@@ -103,6 +109,7 @@ pub async fn serve(
                 last_view = None;
                 main_loop.work(input).await;
             }
+            Ok(()) = noise.changed() => last_view = None,
             () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
                 if main_loop.take_over().await? {
                     last_view = None;
@@ -124,6 +131,8 @@ struct MainLoop<'a> {
     paths: &'a Paths,
     /// For the socket in the state directory.
     observer: ViewSource,
+    /// What runs or fires on exclusive CPUs.
+    noise: watch::Receiver<Arc<NoiseFigures>>,
     listening: bool,
     /// The file with the policy in force, if podresources are served.
     pod_resources: Option<PolicyFile>,
@@ -357,6 +366,7 @@ impl MainLoop<'_> {
             node_name: self.paths.node.name.clone(),
             link: self.link.clone(),
             node,
+            noise: Arc::clone(&self.noise.borrow()),
         }
     }
 }

@@ -6,6 +6,7 @@
 //!   which pod a cgroup belongs.
 //! * `isolation` reads what the kernel keeps away from isolated partitions.
 //! * `memory` keeps the records of writes in the state directory.
+//! * `noise` finds the files that say what else runs or fires on exclusive CPUs.
 //! * `quota` knows which containers' CFS quotas are lifted.
 //! * `steering` opens what moves interrupts and sets latency knobs.
 //! * `watch` detects writes by other programs and new cgroups. It is not in the crate because it asks
@@ -15,6 +16,7 @@ mod isolation;
 mod layout;
 mod mechanism;
 mod memory;
+mod noise;
 mod quota;
 mod steering;
 mod watch;
@@ -23,6 +25,7 @@ pub use isolation::{Isolation, IsolationFiles};
 pub use layout::{NodeLayout, foreign_partitions};
 pub use mechanism::{Exclusivity, Means, consequence};
 pub use memory::open_memory;
+pub use noise::NoiseFiles;
 pub use quota::{lift_quota, lifted_quotas};
 pub use steering::{Access, open_steering, quiet_roots};
 pub use watch::Watch;

@@ -5,14 +5,18 @@ mod notices;
 
 use crate::clock::Moment;
 use crate::view::Status;
+use crate::view::noise::{heaviest, verdicts, with_verdict};
 use crate::view::picture::{Picture, Usage, escaped, svg};
 use crate::view::status::{ContainerStatus, NodeStatus, RebalanceStatus, RecordStatus};
+use noise::Verdict;
 use std::fmt::{self, Write as _};
 
 /// How often the page reloads without its script, in seconds. The script asks every two.
 const RELOAD: u32 = 5;
 /// How many of the last refusals and of the last troubles the page shows.
 const RECORDS: usize = 5;
+/// How many sources of noise the page shows of each container.
+const FINDINGS: usize = 3;
 
 /// The script that refreshes the page.
 pub const SCRIPT: &str = include_str!("page/page.js");
@@ -79,6 +83,7 @@ fn write(html: &mut String, status: &Status) -> fmt::Result {
         Err(error) => write!(html, "<p class=\"obstacle\">{}</p>", escaped(&error.to_string()))?,
     }
     write_containers(html, node, &status.at)?;
+    write_noise(html, node)?;
     write_records(html, "Recent refusals", &node.refusals)?;
     write_records(html, "Recent drifts and other troubles", &node.troubles)
 }
@@ -100,6 +105,10 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
     }
     if let Some(scattered) = node.fragmentation.get("uncore_cache") {
         fact(html, "Fragmentation", &format!("{scattered:.2}"))?;
+    }
+    if let Some(noise) = &node.noise {
+        let noisy = with_verdict(noise, Verdict::Noisy).len();
+        fact(html, "Noisy", &noisy.to_string())?;
     }
     fact(html, "CPU manager", &escaped(&config.cpu_manager()))?;
     fact(html, "Topology manager", &escaped(&config.topology_manager()))?;
@@ -193,6 +202,29 @@ fn age(since: &str, at: &str) -> String {
     };
     let since = escaped(since);
     format!("<time datetime=\"{since}\" title=\"{since}\">{age}</time>")
+}
+
+/// What ran or fired on exclusive CPUs besides their containers.
+fn write_noise(html: &mut String, node: &NodeStatus) -> fmt::Result {
+    if node.noise.is_none() && node.noise_error.is_none() {
+        return Ok(());
+    }
+    write!(html, "<h2>Noise on exclusive CPUs</h2>")?;
+    if let Some(error) = &node.noise_error {
+        return write!(html, "<p class=\"obstacle\">{}</p>", escaped(error));
+    }
+    let Some(noise) = &node.noise else { return Ok(()) };
+    write!(html, "<p>In the last {:.0} s: {}.", noise.seconds, escaped(&verdicts(noise)))?;
+    if !noise.hidden().is_empty() {
+        write!(html, " Threads: {}.", escaped(noise.hidden()))?;
+    }
+    write!(html, "</p><ul>")?;
+    for container in &noise.containers {
+        for line in heaviest(container, FINDINGS) {
+            write!(html, "<li><b>{}</b> {}</li>", escaped(&container.name), escaped(&line))?;
+        }
+    }
+    write!(html, "</ul>")
 }
 
 fn write_records(html: &mut String, title: &str, records: &[RecordStatus]) -> fmt::Result {

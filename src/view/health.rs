@@ -136,7 +136,13 @@ mod tests {
 
     #[track_caller]
     fn check(link: Link, node: Result<NodeFigures, String>, expect: &[&str]) {
-        let found = obstacles(&NodeView { standby: false, node_name: None, link, node });
+        let found = obstacles(&NodeView {
+            standby: false,
+            node_name: None,
+            link,
+            node,
+            noise: Arc::default(),
+        });
         assert_eq!(found.len(), expect.len(), "{found:?}");
         for (found, expect) in found.iter().zip(expect) {
             assert!(found.contains(expect), "{found}");
@@ -180,6 +186,7 @@ mod tests {
             node_name: None,
             link: linked(2),
             node: Ok(node(Policy::Static)),
+            noise: Arc::default(),
         };
         assert_eq!(warnings(&view), [""; 0]);
         let own = &mut view.node.as_mut().unwrap().own;

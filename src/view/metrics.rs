@@ -8,11 +8,13 @@
 use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
+use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
 use super::status::cpus::live_score;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus, MemoryStatus};
 use cpuset::CpuSet;
 use ledger::{ContainerCounts, MoveOutcome, MoveReason, Occasion, Stance, View};
+use noise::{Kind, Visibility};
 use placement::quality::LiveScore;
 use std::fmt::Display;
 use wording::printable;
@@ -31,6 +33,7 @@ pub(crate) fn text(view: &NodeView) -> String {
         families.drifts(&node.own);
         families.exclusivity(node);
         families.interrupts(&node.own.quiet);
+        families.noise(&view.noise);
         families.cpus(&node.view, node.own.foreign());
         families.memory(&node.view, &node.own.counters);
         families.settings(node);
@@ -277,6 +280,37 @@ impl Families {
         let works = u8::from(quiet.troubles().is_empty());
         let help = "Whether interrupts and latency knobs of exclusive CPUs can be set, where containers ask for that.";
         self.gauge("nri_cpu_manager_quiet_working", help, works);
+    }
+
+    /// Nothing for CPUs that were never exclusive.
+    fn noise(&mut self, noise: &NoiseFigures) {
+        let kinds = || {
+            let totals = noise.totals.iter();
+            totals.flat_map(|(cpu, of_cpu)| {
+                of_cpu.kinds.iter().map(move |(kind, one)| (cpu, *kind, one))
+            })
+        };
+        let of = |cpu: &usize, kind: Kind, value: String| {
+            sample(&[("cpu", &cpu.to_string()), ("kind", kind.word())], value)
+        };
+        let help = "Interrupts, softirqs, and context switches of threads on exclusive CPUs that are not their container's.";
+        let counts = kinds().map(|(cpu, kind, one)| of(cpu, kind, one.count.to_string()));
+        self.counters("nri_cpu_manager_noise_events_total", help, counts);
+        let help =
+            "CPU time of threads that were seen on exclusive CPUs and are not their container's.";
+        let threads = kinds().filter(|(_, kind, _)| kind.is_thread());
+        let seconds = threads
+            .map(|(cpu, kind, one)| of(cpu, kind, (one.milliseconds as f64 / 1000.0).to_string()));
+        self.counters("nri_cpu_manager_noise_seconds_total", help, seconds);
+        let help = "How often threads of containers had to make way on their exclusive CPUs.";
+        let switches = noise.totals.iter().map(|(cpu, one)| (cpu, one.involuntary));
+        self.counters("nri_cpu_manager_involuntary_switches_total", help, by("cpu", switches));
+        let help = "Exclusive CPUs on which something unexpected ran or fired in the last minute.";
+        self.gauge("nri_cpu_manager_noisy_cpus", help, noise.noisy().len());
+        let visibility = noise.recent.as_ref().map(|recent| recent.visibility);
+        let threads = Visibility::ALL.map(|one| (one.word(), u8::from(visibility == Some(one))));
+        let help = "1 for what is visible on exclusive CPUs at present; all are 0 while nothing is observed.";
+        self.gauges("nri_cpu_manager_noise_visibility", help, by("visibility", threads));
     }
 
     fn cpus(&mut self, view: &View, foreign: CpuSet) {

@@ -11,6 +11,7 @@ pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod metrics;
 pub(crate) mod node;
+pub(crate) mod noise;
 pub mod picture;
 pub(crate) mod quiet;
 pub mod status;

@@ -4,6 +4,7 @@
 use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::history::History;
+use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
 use crate::clock::Moment;
 use cpuset::{CpuSet, PartitionType};
@@ -26,6 +27,8 @@ pub struct NodeView {
     /// The node, or why there is none: a plugin that the runtime launched has no configuration
     /// before the runtime sends one.
     pub node: Result<NodeFigures, String>,
+    /// What ran or fired on exclusive CPUs besides their containers.
+    pub noise: Arc<NoiseFigures>,
 }
 
 /// Whatever follows from the ledger is computed from `view` when it is shown.

@@ -124,6 +124,7 @@ fn server() -> SocketAddr {
                     node_name: None,
                     link: Link::default(),
                     node: Err(String::new()),
+                    noise: Arc::default(),
                 };
                 // The client may be gone.
                 let _ = question.0.send(Arc::new(view));

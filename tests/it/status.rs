@@ -6,7 +6,9 @@ use crate::support::json_names::{names, undocumented};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::SandboxId;
 use ledger::{Admission, Event, Qos};
+use noise::{Advice, ContainerNoise, CpuNoise, Finding, Kind, Noise, Verdict, Visibility};
 use nri_cpu_manager::cli::status;
+use nri_cpu_manager::serve::page;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
 use nri_cpu_manager::view::status::{
@@ -181,6 +183,87 @@ async fn interrupts_on_exclusive_cpus_have_lines_and_documented_names() {
         all.retain(|name| !["default_smp_affinity", "interrupt", "c-states"].contains(&name.as_str()));
         let missing = undocumented(&all, include_str!("../../docs/status.md"));
         assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn noise_on_exclusive_cpus_has_lines_with_advice() {
+    local(async {
+        let daemon = busy("").await;
+        let mut status = daemon.status().await;
+        let plain = Style { width: 80, colour: false };
+        assert!(!status::text(&status, plain).contains("noise"));
+        let finding = |kind, number, name: &str, milliseconds| Finding {
+            kind,
+            number: Some(number),
+            name: name.to_owned(),
+            detail: String::new(),
+            count: 12,
+            milliseconds,
+            threads: milliseconds.map(|_| 1),
+            advice: Some(Advice::InterruptsAway),
+        };
+        let device = |number| finding(Kind::DeviceInterrupt, number, "nvme0q3", None);
+        let by_cpu = |cpu, verdict, findings| CpuNoise {
+            cpu,
+            verdict,
+            findings,
+            expected: Vec::new(),
+            involuntary_switches: None,
+        };
+        let container = ContainerNoise {
+            name: "default/db/main".to_owned(),
+            cpus: "8-10".parse().unwrap(),
+            by_cpu: vec![
+                by_cpu(8, Verdict::QuietAsFarAsVisible, Vec::new()),
+                by_cpu(9, Verdict::Noisy, vec![device(30), device(31), device(32)]),
+                by_cpu(10, Verdict::Noisy, vec![finding(Kind::HostProcess, 801, "cron", Some(40))]),
+            ],
+        };
+        let node = status.node.as_mut().unwrap();
+        node.noise = Some(Noise {
+            version: noise::VERSION,
+            seconds: 60.2,
+            samples: 7,
+            visibility: Visibility::Processes,
+            containers: vec![container],
+        });
+        let text = status::text(&status, plain);
+        println!("{text}");
+        has(
+            &text,
+            &["\nnoise on exclusive CPUs in 60 s: 2 noisy (CPUs 9-10), 1 quiet as far as visible\n  \
+               threads: no kernel threads visible, only processes of this pid namespace\n  \
+               default/db/main, CPU 10: host process pid 801 cron: 12 times, 40 ms; interrupts: away moves them to other CPUs\n  \
+               default/db/main, CPU 9: device interrupt IRQ 30 nvme0q3: 12 times; interrupts: away moves them to other CPUs\n  \
+               default/db/main, CPU 9: device interrupt IRQ 31 nvme0q3: 12 times; interrupts: away moves them to other CPUs\n  \
+               default/db/main, 1 more: nri-cpu-manager noise\n"],
+        );
+        has(
+            &page::fragment(&status),
+            &[
+                "<dt>Noisy</dt><dd>2</dd>",
+                "In the last 60 s: 2 noisy (CPUs 9-10), 1 quiet as far as visible. Threads: no kernel threads",
+                "<li><b>default/db/main</b> CPU 10: host process pid 801 cron: 12 times, 40 ms",
+            ],
+        );
+        let mut other = status.clone();
+        other.node.as_mut().unwrap().show_only(&["hpc".to_owned()]);
+        assert_eq!(other.node.unwrap().noise.unwrap().containers, []);
+        let hidden = serde_json::to_string(&status.clone().without_names()).unwrap();
+        assert!(!hidden.contains("cron") && hidden.contains("nvme0q3"), "{hidden}");
+
+        let node = status.node.as_mut().unwrap();
+        let mut all = names(&serde_json::to_value(node.noise.take().unwrap()).unwrap());
+        all.extend(["noise", "noise_error"].map(str::to_owned));
+        let pages = concat!(include_str!("../../docs/status.md"), include_str!("../../docs/quiet.md"));
+        let missing = undocumented(&all, pages);
+        assert!(missing.is_empty(), "not documented: {missing:?}");
+        node.noise_error = Some("cannot read /proc/interrupts".to_owned());
+        let error = "noise on exclusive CPUs: cannot read /proc/interrupts\n";
+        has(&status::text(&status, plain), &[error]);
+        has(&page::fragment(&status), &["cannot read /proc/interrupts"]);
     })
     .await;
 }

@@ -169,14 +169,17 @@ fn count(experiment: &Experiment<'_>, level: Level) -> Result<Counts> {
     let owner = Owner { name: "measured".to_owned(), cgroup, cpus: exclusive };
     let sample = || Sample::take(&Linux, &noise::Roots::default(), exclusive);
     let start = Instant::now();
-    let mut observation = Observation::new(vec![owner], sample()?);
+    let mut observation = Observation::new(vec![owner]);
+    let mut earlier = sample()?;
     while child.try_wait()?.is_none() {
         if INTERRUPTED.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
         ensure!(start.elapsed() < 4 * experiment.time + PATIENCE, "the program does not end");
         thread::sleep(PAUSE);
-        observation.add(sample()?);
+        let later = sample()?;
+        observation.add(&earlier, &later);
+        earlier = later;
     }
     let elapsed = start.elapsed();
     let spun = finish(&mut child, PATIENCE)?;

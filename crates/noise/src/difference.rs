@@ -70,6 +70,25 @@ impl Kind {
         )
     }
 
+    /// As in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::OtherContainer => "other-container",
+            Kind::FormerContainer => "former-container",
+            Kind::HostProcess => "host-process",
+            Kind::KernelThread => "kernel-thread",
+            Kind::DeviceInterrupt => "device-interrupt",
+            Kind::InterruptThread => "interrupt-thread",
+            Kind::Softirq => "softirq",
+            Kind::OtherInterrupt => "other-interrupt",
+            Kind::Tick => "tick",
+            Kind::TickSoftirq => "tick-softirq",
+            Kind::SystemInterrupt => "system-interrupt",
+            Kind::PerCpuThread => "per-cpu-thread",
+        }
+    }
+
+    /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Kind::OtherContainer => "other container",
@@ -130,57 +149,94 @@ pub(crate) struct CpuTally {
     pub(crate) involuntary: u64,
 }
 
-/// Samples of watched CPUs, added up.
+/// What grew on the CPUs of owners, added up over pairs of samples.
 #[derive(Debug, Clone)]
 pub struct Observation {
     pub(crate) owners: Vec<Owner>,
-    pub(crate) samples: usize,
+    pub(crate) pairs: usize,
     /// The least of all samples.
     pub(crate) visibility: Visibility,
     pub(crate) tallies: BTreeMap<usize, CpuTally>,
-    last: Sample,
 }
 
 impl Observation {
-    /// Begins with a sample of the owners' CPUs.
-    pub fn new(owners: Vec<Owner>, first: Sample) -> Observation {
+    pub fn new(owners: Vec<Owner>) -> Observation {
         let cpus = owners.iter().map(|owner| owner.cpus).collect::<CpuSet>();
         Observation {
             owners,
-            samples: 1,
-            visibility: first.visibility,
+            pairs: 0,
+            visibility: Visibility::Host,
             tallies: cpus.iter().map(|cpu| (cpu, CpuTally::default())).collect(),
-            last: first,
         }
     }
 
-    /// Adds what grew since the sample before.
-    pub fn add(&mut self, sample: Sample) {
-        self.samples += 1;
-        self.visibility = self.visibility.min(sample.visibility);
-        for cpu in &sample.interrupts.cpus {
-            if self.last.interrupts.cpus.contains(cpu)
+    /// Adds what grew from one sample to the next, both of the owners' CPUs. The owners must have had
+    /// these CPUs at both.
+    pub fn add(&mut self, earlier: &Sample, later: &Sample) {
+        self.pairs += 1;
+        self.visibility = self.visibility.min(earlier.visibility).min(later.visibility);
+        for cpu in &later.interrupts.cpus {
+            if earlier.interrupts.cpus.contains(cpu)
                 && let Some(tally) = self.tallies.get_mut(cpu)
             {
                 tally.is_observed = true;
             }
         }
-        for growth in difference(&self.owners, &self.last, &sample) {
-            let Some(tally) = self.tallies.get_mut(&growth.cpu) else { continue };
-            match growth.what {
-                What::Involuntary(count) => {
-                    tally.involuntary = tally.involuntary.saturating_add(count);
-                }
-                What::Foreign { cause, count, ticks, thread } => {
-                    let amount = tally.causes.entry(cause).or_default();
-                    amount.count = amount.count.saturating_add(count);
-                    amount.ticks = amount.ticks.saturating_add(ticks);
-                    amount.threads.extend(thread);
-                }
+        for Growth { cpu, what } in difference(&self.owners, earlier, later) {
+            if let Some(tally) = self.tallies.get_mut(&cpu) {
+                tally.add(what);
             }
         }
-        self.last = sample;
     }
+
+    /// Adds another observation, on the CPUs that have the same owner in both.
+    pub fn merge(&mut self, other: &Observation) {
+        self.pairs += other.pairs;
+        self.visibility = self.visibility.min(other.visibility);
+        for (cpu, from) in &other.tallies {
+            if owner_of(&self.owners, *cpu) == owner_of(&other.owners, *cpu)
+                && let Some(tally) = self.tallies.get_mut(cpu)
+            {
+                tally.merge(from);
+            }
+        }
+    }
+}
+
+impl CpuTally {
+    fn add(&mut self, what: What) {
+        match what {
+            What::Involuntary(count) => {
+                self.involuntary = self.involuntary.saturating_add(count);
+            }
+            What::Foreign { cause, count, ticks, thread } => {
+                let threads = thread.into_iter().collect();
+                self.causes.entry(cause).or_default().add(&Amount { count, ticks, threads });
+            }
+        }
+    }
+
+    fn merge(&mut self, from: &CpuTally) {
+        self.is_observed |= from.is_observed;
+        self.involuntary = self.involuntary.saturating_add(from.involuntary);
+        for (cause, amount) in &from.causes {
+            self.causes.entry(cause.clone()).or_default().add(amount);
+        }
+    }
+}
+
+impl Amount {
+    fn add(&mut self, other: &Amount) {
+        self.count = self.count.saturating_add(other.count);
+        self.ticks = self.ticks.saturating_add(other.ticks);
+        self.threads.extend(&other.threads);
+    }
+}
+
+/// The name and the cgroup say who it is; its CPUs may change. `None` on CPUs without an owner.
+fn owner_of(owners: &[Owner], cpu: usize) -> Option<(&str, &CgroupPath)> {
+    let owner = owners.iter().find(|owner| owner.cpus.contains(cpu))?;
+    Some((&owner.name, &owner.cgroup))
 }
 
 /// What grew on a CPU between two samples.

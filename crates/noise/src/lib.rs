@@ -16,9 +16,11 @@
 //! let owner = Owner { name: "default/db/main".into(), cgroup, cpus };
 //! let roots = Roots::default();
 //!
-//! let mut observation = Observation::new(vec![owner], Sample::take(&Linux, &roots, cpus)?);
+//! let mut observation = Observation::new(vec![owner]);
+//! let earlier = Sample::take(&Linux, &roots, cpus)?;
 //! // Each further sample narrows down where threads ran.
-//! observation.add(Sample::take(&Linux, &roots, cpus)?);
+//! let later = Sample::take(&Linux, &roots, cpus)?;
+//! observation.add(&earlier, &later);
 //! let noise = observation.noise(Duration::from_secs(1), &BTreeSet::new());
 //! assert_eq!(noise.containers.len(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

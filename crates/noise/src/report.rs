@@ -188,7 +188,7 @@ impl Observation {
         Noise {
             version: VERSION,
             seconds: elapsed.as_secs_f64(),
-            samples: self.samples,
+            samples: self.pairs + 1,
             visibility: self.visibility,
             containers,
         }
@@ -202,13 +202,13 @@ impl CpuNoise {
         visibility: Visibility,
         unmovable: &BTreeSet<u32>,
     ) -> CpuNoise {
-        let mut causes: Vec<(&Cause, &Amount)> = tally.causes.iter().collect();
-        causes.sort_by_key(|(cause, amount)| {
-            (cause.kind != Kind::OtherContainer, Reverse(weight(amount)), *cause)
-        });
-        let all = causes.into_iter().map(|(cause, amount)| Finding::of(cause, amount, unmovable));
+        let all = tally.causes.iter();
+        let mut all: Vec<Finding> =
+            all.map(|(cause, amount)| Finding::of(cause, amount, unmovable)).collect();
+        // Stable: causes are in order.
+        all.sort_by_key(|one| (one.kind != Kind::OtherContainer, Reverse(one.weight())));
         let (expected, findings): (Vec<_>, Vec<_>) =
-            all.partition(|finding| finding.kind.is_expected());
+            all.into_iter().partition(|finding| finding.kind.is_expected());
         let verdict = match (findings.is_empty(), visibility) {
             (false, _) => Verdict::Noisy,
             (true, _) if !tally.is_observed => Verdict::Unobserved,
@@ -244,6 +244,11 @@ impl Finding {
         }
     }
 
+    fn weight(&self) -> u64 {
+        let ticks = self.milliseconds.unwrap_or_default() / MILLISECONDS_PER_TICK;
+        ticks.saturating_mul(TICK_WEIGHT).saturating_add(self.count)
+    }
+
     /// The name with number and detail.
     fn full_name(&self) -> String {
         let mut name = self.name.clone();
@@ -260,15 +265,61 @@ impl Finding {
     }
 }
 
-fn weight(amount: &Amount) -> u64 {
-    amount.ticks.saturating_mul(TICK_WEIGHT).saturating_add(amount.count)
-}
-
 fn clean(text: &str, longest: usize) -> String {
     shortened(&printable(text), longest)
 }
 
+impl fmt::Display for Finding {
+    /// `device interrupt IRQ 30 nvme0q3, PCI-MSI: 812 times`, or for a thread
+    /// `host process pid 801 cron, /system.slice: 12 times, 40 ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.kind.name(), self.full_name(), count(self.count, "time"))?;
+        match self.milliseconds {
+            Some(milliseconds) => write!(f, ", {milliseconds} ms"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Noise {
+    /// Leaves out what is expected, which no setting of the plugin changes.
+    #[must_use]
+    pub fn without_expected(mut self) -> Noise {
+        let by_cpu = self.containers.iter_mut().flat_map(|container| &mut container.by_cpu);
+        by_cpu.for_each(|one| one.expected.clear());
+        self
+    }
+
+    /// Leaves out the names of containers, processes and cgroups.
+    #[must_use]
+    pub fn without_names(mut self) -> Noise {
+        for container in &mut self.containers {
+            container.name.clear();
+            let by_cpu = container.by_cpu.iter_mut();
+            for one in by_cpu.flat_map(|one| one.findings.iter_mut().chain(&mut one.expected)) {
+                if one.kind.is_thread() {
+                    one.name.clear();
+                    one.detail.clear();
+                    one.number = None;
+                }
+            }
+        }
+        self
+    }
+
+    /// What threads are hidden, for people; empty if none.
+    pub fn hidden(&self) -> &'static str {
+        match self.visibility {
+            Visibility::Host => "",
+            Visibility::Processes => {
+                "no kernel threads visible, only processes of this pid namespace"
+            }
+            Visibility::InterruptsOnly => {
+                "not visible without the host's pid namespace (hostPID): interrupts and softirqs only"
+            }
+        }
+    }
+
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -283,16 +334,8 @@ impl Noise {
             self.seconds,
             count(self.samples as u64, "sample")
         )?;
-        match self.visibility {
-            Visibility::Host => {}
-            Visibility::Processes => writeln!(
-                f,
-                "threads:  no kernel threads visible, only processes of this pid namespace"
-            )?,
-            Visibility::InterruptsOnly => writeln!(
-                f,
-                "threads:  not visible without the host's pid namespace (hostPID): interrupts and softirqs only"
-            )?,
+        if !self.hidden().is_empty() {
+            writeln!(f, "threads:  {}", self.hidden())?;
         }
         if self.containers.is_empty() {
             writeln!(f, "no container has exclusive CPUs")?;
@@ -333,6 +376,24 @@ impl Noise {
 }
 
 impl ContainerNoise {
+    /// The CPUs with this verdict.
+    pub fn with_verdict(&self, verdict: Verdict) -> CpuSet {
+        let with = self.by_cpu.iter().filter(|one| one.verdict == verdict);
+        // The numbers come from a set.
+        with.filter_map(|one| CpuSet::of(one.cpu).ok()).collect()
+    }
+
+    /// The findings of all CPUs, each with its CPU: threads of other containers first, then the heaviest.
+    pub fn heaviest(&self) -> Vec<(usize, &Finding)> {
+        let by_cpu = self.by_cpu.iter();
+        let findings = by_cpu.flat_map(|one| one.findings.iter().map(|found| (one.cpu, found)));
+        let mut findings: Vec<(usize, &Finding)> = findings.collect();
+        findings.sort_by_key(|(_, found)| {
+            (found.kind != Kind::OtherContainer, Reverse(found.weight()))
+        });
+        findings
+    }
+
     fn write(&self, f: &mut String) -> fmt::Result {
         writeln!(f, "{}, {}", self.name, wording::cpus(self.cpus))?;
         for (verdict, label) in [
@@ -356,12 +417,6 @@ impl ContainerNoise {
         }
         self.write_findings(f)?;
         self.write_expected(f)
-    }
-
-    fn with_verdict(&self, verdict: Verdict) -> CpuSet {
-        let with = self.by_cpu.iter().filter(|one| one.verdict == verdict);
-        // The numbers come from a set.
-        with.filter_map(|one| CpuSet::of(one.cpu).ok()).collect()
     }
 
     fn write_findings(&self, f: &mut String) -> fmt::Result {

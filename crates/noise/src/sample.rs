@@ -59,6 +59,20 @@ pub enum Visibility {
     Host,
 }
 
+impl Visibility {
+    pub const ALL: [Visibility; 3] =
+        [Visibility::InterruptsOnly, Visibility::Processes, Visibility::Host];
+
+    /// As in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Visibility::InterruptsOnly => "interrupts-only",
+            Visibility::Processes => "processes",
+            Visibility::Host => "host",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub enum SampleError {
     Unreadable { path: PathBuf, source: io::Error },

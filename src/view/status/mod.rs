@@ -20,6 +20,7 @@ use super::badge::Badge;
 use super::health::obstacles;
 use super::history::{Happened, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
+use super::noise::NoiseFigures;
 use super::picture::Usage;
 use crate::clock::Moment;
 use crate::exclusivity::Isolation;
@@ -27,6 +28,7 @@ use crate::snapshot::Snapshot;
 use cpus::live_score;
 use cpuset::CpuSet;
 use ledger::{ContainerView, PoolKind, Subject, What};
+use noise::Noise;
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -151,6 +153,14 @@ pub struct NodeStatus {
     /// Interrupts on exclusive CPUs; absent while no container asks for quiet CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupts: Option<InterruptsStatus>,
+    /// What ran or fired on exclusive CPUs in the last minute besides their containers, as `noise --output
+    /// json` has it, without what is expected. Absent without exclusive CPUs, and while nothing was
+    /// observed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Noise>,
+    /// Why nothing can be observed on exclusive CPUs, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_error: Option<String>,
     /// What the kernel keeps away from isolated partitions, a sentence each; absent without
     /// `cpusetPartition: isolated`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -260,7 +270,7 @@ impl NodeView {
             ready: obstacles.is_empty(),
             obstacles,
             runtime: RuntimeStatus::of(&self.link),
-            node: self.node.as_ref().ok().map(NodeStatus::of),
+            node: self.node.as_ref().ok().map(|node| NodeStatus::of(node, &self.noise)),
         }
     }
 }
@@ -284,6 +294,7 @@ impl Status {
                 // It has the uid of the pod and the id.
                 one.cgroup = None;
             }
+            node.noise = node.noise.take().map(Noise::without_names);
             node.config.namespaces.clear();
             node.config.own.reserved_namespaces.clear();
             node.refusals.clear();
@@ -355,6 +366,10 @@ impl NodeStatus {
             })
             .fold(CpuSet::EMPTY, |all, cpus| all | cpus);
         self.containers.retain(|one| namespaces.contains(&one.namespace));
+        if let Some(noise) = &mut self.noise {
+            let of = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+            noise.containers.retain(|one| namespaces.contains(&of(&one.name)));
+        }
         self.refusals.retain(|one| namespaces.contains(&one.namespace));
         self.troubles.retain(|one| namespaces.contains(&one.namespace));
         self.filter = Some(NamespaceFilter { namespaces: namespaces.to_owned(), elsewhere });
@@ -369,7 +384,7 @@ impl NodeStatus {
         Some(format!("{containers} not as decided, despite repairs"))
     }
 
-    fn of(node: &NodeFigures) -> NodeStatus {
+    fn of(node: &NodeFigures, noise: &NoiseFigures) -> NodeStatus {
         let NodeFigures { view, history, own } = node;
         let cpus = CpuStatus::of(view, own.foreign());
         let numa_nodes = DomainStatus::numa_nodes(view);
@@ -418,6 +433,8 @@ impl NodeStatus {
             kubelet_devices: own.kubelet_devices.to_string(),
             foreign_partitions: own.foreign_partitions.iter().cloned().collect(),
             interrupts: InterruptsStatus::of(&own.quiet),
+            noise: noise.recent.clone(),
+            noise_error: noise.obstacle.clone(),
             isolation: own.quiet.isolation.as_ref().map(Isolation::facts).unwrap_or_default(),
             filter: None,
         }

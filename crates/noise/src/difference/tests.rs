@@ -38,9 +38,9 @@ fn threads(tasks: &[Task]) -> Sample {
 }
 
 fn observe(samples: impl IntoIterator<Item = Sample>) -> Observation {
-    let mut samples = samples.into_iter();
-    let mut observation = Observation::new(owners(), samples.next().unwrap());
-    samples.for_each(|sample| observation.add(sample));
+    let samples: Vec<Sample> = samples.into_iter().collect();
+    let mut observation = Observation::new(owners());
+    samples.windows(2).for_each(|pair| observation.add(&pair[0], &pair[1]));
     observation
 }
 
@@ -297,7 +297,7 @@ fn samples_between_show_where_a_thread_ran() {
     assert!(causes(&observe([first.clone(), last.clone()])).is_empty());
     let observation = observe([first, threads(&[visit]), last]);
     assert_eq!(causes(&observation), ["3 host process sshd 6/4"]);
-    assert_eq!(observation.samples, 3);
+    assert_eq!(observation.pairs, 2);
 }
 
 #[test]
@@ -365,8 +365,8 @@ fn a_machine_with_512_cpus_and_600_interrupts_takes_one_pass() {
         cgroup: CgroupPath::new("kubepods/large").unwrap(),
         cpus: cpus("0-511"),
     };
-    let mut observation = Observation::new(vec![owner], at(0));
-    observation.add(at(3));
+    let mut observation = Observation::new(vec![owner]);
+    observation.add(&at(0), &at(3));
     assert_eq!(observation.tallies.len(), 512);
     for tally in observation.tallies.values() {
         assert_eq!(tally.causes.len(), 600);

@@ -53,8 +53,8 @@ fn node(n: u64) -> Files {
 fn observe(owners: Vec<Owner>, samples: &[Files]) -> Observation {
     let watched = owners.iter().map(|owner| owner.cpus).collect();
     let take = |files: &Files| Sample::take(files, &Roots::default(), watched).unwrap();
-    let mut observation = Observation::new(owners, take(&samples[0]));
-    samples[1..].iter().for_each(|files| observation.add(take(files)));
+    let mut observation = Observation::new(owners);
+    samples.windows(2).for_each(|pair| observation.add(&take(&pair[0]), &take(&pair[1])));
     observation
 }
 
@@ -235,17 +235,89 @@ fn names_have_no_control_characters_and_a_bounded_length() {
     assert!(shown.chars().count() < LONGEST_NAME + LONGEST_DETAIL + 80, "{shown}");
 }
 
+#[test]
+fn the_heaviest_findings_of_a_container_come_first_whatever_their_cpus() {
+    let heaviest: Vec<String> = noise().containers[0]
+        .heaviest()
+        .iter()
+        .map(|(cpu, finding)| format!("CPU {cpu}: {finding}"))
+        .collect();
+    assert_eq!(
+        heaviest[..3],
+        [
+            "CPU 3: other container pid 60 neigh�[2Jbour, /kubepods.slice/podc/other: 5 times, 0 ms",
+            "CPU 3: host process pid 50 containerd, /system.slice/containerd.service: 5 times, 50 ms",
+            "CPU 3: device interrupt IRQ 41 nvme0q3, PCI-MSIX-0000:00:05.0: 35 times",
+        ]
+    );
+}
+
+#[test]
+fn observations_add_up_on_cpus_that_keep_their_owner() {
+    let a = |list: &str| owner("default/a/main", "kubepods.slice/poda/main", list);
+    // Since the first observation, CPU 2 has gone to b, and CPU 4 is new to a.
+    let first = observe(vec![a("2-3")], &[node(0), node(2)]);
+    let b = owner("default/b/main", "kubepods.slice/podb/main", "2");
+    let mut sum = observe(vec![a("3-4"), b], &[node(2), node(5)]);
+    sum.merge(&first);
+    let noise = sum.noise(Duration::from_secs(5), &BTreeSet::new());
+    assert_eq!(noise.samples, 3);
+    let tick = |container: usize, cpu: usize| {
+        let by_cpu = &noise.containers[container].by_cpu;
+        let of_cpu = by_cpu.iter().find(|one| one.cpu == cpu).unwrap();
+        of_cpu.expected.iter().find(|one| one.kind == Kind::Tick).unwrap().count
+    };
+    assert_eq!([tick(0, 3), tick(0, 4), tick(1, 2)], [5, 3, 3]);
+    // The same name in another cgroup is another container.
+    let restarted = owner("default/a/main", "kubepods.slice/poda/again", "3");
+    let mut sum = observe(vec![restarted], &[node(2), node(5)]);
+    sum.merge(&first);
+    let noise = sum.noise(Duration::from_secs(5), &BTreeSet::new());
+    let tick = noise.containers[0].by_cpu[0].expected.iter().find(|one| one.kind == Kind::Tick);
+    assert_eq!(tick.unwrap().count, 3);
+}
+
+#[test]
+fn names_can_be_left_out_and_so_can_what_is_expected() {
+    let text = serde_json::to_string(&noise().without_names()).unwrap();
+    for name in ["default", "containerd", "kubepods", "neigh", "kworker"] {
+        assert!(!text.contains(name), "{name} in {text}");
+    }
+    assert!(text.contains("nvme0q3") && text.contains("LOC"), "{text}");
+    let text = serde_json::to_string(&noise().without_expected()).unwrap();
+    assert!(text.contains("nvme0q3") && !text.contains("LOC"), "{text}");
+}
+
+#[test]
+fn words_are_those_of_the_json() {
+    for visibility in Visibility::ALL {
+        assert_eq!(serde_json::to_value(visibility).unwrap(), visibility.word());
+    }
+    let kinds = noise().containers.into_iter().flat_map(|container| container.by_cpu);
+    let kinds: BTreeSet<Kind> = kinds
+        .flat_map(|one| one.findings.into_iter().chain(one.expected))
+        .map(|finding| finding.kind)
+        .chain([Kind::FormerContainer, Kind::InterruptThread, Kind::TickSoftirq])
+        .collect();
+    assert_eq!(kinds.len(), 12);
+    for kind in kinds {
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+    }
+}
+
 /// This test's own threads are on some CPU, and belong to no owner.
 #[test]
 fn this_machine_is_observed() {
     let watched = cpus("0-1023");
     let take = || Sample::take(&Linux, &Roots::default(), watched).unwrap();
-    let first = take();
     let owners = vec![owner("none/none/none", "kubepods/none/none", "0-1023")];
-    let mut observation = Observation::new(owners, first);
+    let mut observation = Observation::new(owners);
+    let mut earlier = take();
     for _ in 0..5 {
         sleep(Duration::from_millis(20));
-        observation.add(take());
+        let later = take();
+        observation.add(&earlier, &later);
+        earlier = later;
     }
     let noise = observation.noise(Duration::from_millis(100), &BTreeSet::new());
     let by_cpu = &noise.containers[0].by_cpu;

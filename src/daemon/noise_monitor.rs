@@ -1,0 +1,262 @@
+//! [`monitor`]: observes exclusive CPUs as long as the daemon runs, for status, metrics and page.
+//!
+//! It decides nothing, and nothing waits for it. Like any client it asks how the node is, and it reads
+//! `/proc` on a thread of the least priority.
+
+use super::in_background;
+use crate::clock::now;
+use crate::exclusivity::NoiseFiles;
+use crate::serve::ViewSource;
+use crate::view::noise::{NoiseFigures, Watched};
+use kernel::Linux;
+use noise::{Observation, Owner, Sample};
+use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+/// From one sample to the next.
+const PERIOD: Duration = Duration::from_secs(10);
+/// How many of the last pairs of samples count as recent: a minute.
+const RECENT: usize = 6;
+/// A sample that takes long, as with many thousands of threads, is followed by a pause of so many times
+/// its duration: observing takes at most a hundredth of a CPU.
+const PAUSE: u32 = 100;
+
+/// Publishes what was observed after each sample, until the daemon ends. `proc` is usually `/proc`; the
+/// host's `/proc/interrupts` may be mounted in `host`.
+pub(super) async fn monitor(
+    source: ViewSource,
+    proc: PathBuf,
+    host: Option<PathBuf>,
+    figures: watch::Sender<Arc<NoiseFigures>>,
+) {
+    let mut history = NoiseHistory::default();
+    loop {
+        let begin = Instant::now();
+        let before = Asked::of(&source).await;
+        if before.owners.is_empty() {
+            history.pause();
+        } else {
+            let cpus = before.owners.iter().map(|owner| owner.cpus).collect();
+            let read = in_background({
+                let (proc, host) = (proc.clone(), host.clone());
+                move || {
+                    let files = NoiseFiles::new(&proc, host.as_deref());
+                    files.sample(&Linux, cpus).map(|sample| (sample, files.unmovable()))
+                }
+            });
+            // A panic of the thread is in the log.
+            let Ok(read) = read.await else { return };
+            let after = Asked::of(&source).await;
+            match read {
+                Ok((sample, unmovable)) => {
+                    // Of CPUs that changed hands meanwhile, nothing is certain.
+                    let owners = steady(&before.owners, &after.owners);
+                    let moment = Moment { at: begin.into_std(), owners, sample };
+                    history.add(moment, &(&unmovable | &after.refused));
+                }
+                Err(why) => history.fail(why),
+            }
+        }
+        figures.send_replace(Arc::new(history.figures.clone()));
+        sleep(PERIOD.max(begin.elapsed() * PAUSE)).await;
+    }
+}
+
+/// What the daemon says. Nothing while it is too busy to answer.
+#[derive(Debug, Default)]
+struct Asked {
+    owners: Vec<Owner>,
+    /// Interrupts that the kernel did not let move.
+    refused: BTreeSet<u32>,
+}
+
+impl Asked {
+    async fn of(source: &ViewSource) -> Asked {
+        let Ok(view) = source.view().await else { return Asked::default() };
+        let Some(node) = view.status(now()).node else { return Asked::default() };
+        let refused = node.interrupts.iter().flat_map(|interrupts| &interrupts.refused);
+        Asked {
+            owners: Watched::of(&node.containers).owners,
+            refused: refused.map(|interrupt| interrupt.number).collect(),
+        }
+    }
+}
+
+/// The owners in both lists, with the CPUs that they have in both.
+fn steady(before: &[Owner], after: &[Owner]) -> Vec<Owner> {
+    let mut steady = Vec::new();
+    for one in after {
+        let same = |other: &&Owner| other.name == one.name && other.cgroup == one.cgroup;
+        let cpus = before.iter().find(same).map(|other| other.cpus).unwrap_or_default();
+        if !one.cpus.is_disjoint(&cpus) {
+            steady.push(Owner { cpus: one.cpus & cpus, ..one.clone() });
+        }
+    }
+    steady
+}
+
+/// A sample, and who had which CPUs while it was taken.
+#[derive(Debug)]
+struct Moment {
+    at: std::time::Instant,
+    owners: Vec<Owner>,
+    sample: Sample,
+}
+
+/// What was observed since the daemon's start.
+#[derive(Debug, Default)]
+struct NoiseHistory {
+    last: Option<Moment>,
+    /// What grew between two samples, and how long it took; the oldest first.
+    recent: VecDeque<(Observation, Duration)>,
+    figures: NoiseFigures,
+}
+
+impl NoiseHistory {
+    /// Nobody has exclusive CPUs.
+    fn pause(&mut self) {
+        let totals = std::mem::take(&mut self.figures.totals);
+        *self = NoiseHistory::default();
+        self.figures.totals = totals;
+    }
+
+    fn fail(&mut self, why: String) {
+        if self.figures.obstacle.as_ref() != Some(&why) {
+            log::info!("noise: exclusive CPUs are not observed: {why}");
+        }
+        self.pause();
+        self.figures.obstacle = Some(why);
+    }
+
+    /// `unmovable` has the interrupts whose affinity the kernel manages.
+    fn add(&mut self, later: Moment, unmovable: &BTreeSet<u32>) {
+        self.figures.obstacle = None;
+        if let Some(earlier) = &self.last {
+            let mut observation = Observation::new(steady(&earlier.owners, &later.owners));
+            observation.add(&earlier.sample, &later.sample);
+            let time = later.at.saturating_duration_since(earlier.at);
+            let grown = observation.noise(time, unmovable);
+            for one in grown.containers.iter().flat_map(|container| &container.by_cpu) {
+                self.figures.totals.entry(one.cpu).or_default().add(one);
+            }
+            self.recent.push_back((observation, time));
+            if self.recent.len() > RECENT {
+                self.recent.pop_front();
+            }
+            let mut recent = Observation::new(later.owners.clone());
+            self.recent.iter().for_each(|(observation, _)| recent.merge(observation));
+            let time = self.recent.iter().map(|(_, time)| *time).sum();
+            self.figures.recent = Some(recent.noise(time, unmovable).without_expected());
+        }
+        self.last = Some(later);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpuset::CgroupPath;
+    use noise::{Kind, Verdict};
+    use std::fs;
+    use std::path::Path;
+    use std::time::Instant;
+
+    fn owner(name: &str, cpus: &str) -> Owner {
+        let cgroup = CgroupPath::new(&format!("kubepods/{name}")).unwrap();
+        Owner { name: name.to_owned(), cgroup, cpus: cpus.parse().unwrap() }
+    }
+
+    /// A node on which everything has counted up to `n`.
+    fn sample(proc: &Path, n: u64) -> Sample {
+        let interrupts = format!(
+            "CPU2 CPU3\n41: 0 {n} PCI-MSI 3-edge nvme0q3\nLOC: {n} {n} Local timer interrupts\n"
+        );
+        fs::write(proc.join("interrupts"), interrupts).unwrap();
+        fs::write(proc.join("softirqs"), "CPU2 CPU3\nTIMER: 0 0\n").unwrap();
+        let files = NoiseFiles::new(proc, None);
+        files.sample(&Linux, "2-3".parse().unwrap()).unwrap()
+    }
+
+    struct Node {
+        proc: tempfile::TempDir,
+        start: Instant,
+        history: NoiseHistory,
+    }
+
+    impl Node {
+        fn new() -> Node {
+            let proc = tempfile::tempdir().unwrap();
+            Node { proc, start: Instant::now(), history: NoiseHistory::default() }
+        }
+
+        /// A sample every ten seconds, with one count each.
+        fn observe(&mut self, n: u64, owners: &[Owner]) -> &NoiseFigures {
+            let sample = sample(self.proc.path(), n);
+            let at = self.start + PERIOD * u32::try_from(n).unwrap();
+            let later = Moment { at, owners: owners.to_vec(), sample };
+            self.history.add(later, &BTreeSet::from([41]));
+            &self.history.figures
+        }
+    }
+
+    fn ticks(figures: &NoiseFigures, cpu: usize) -> u64 {
+        figures.totals[&cpu].kinds[&Kind::Tick].count
+    }
+
+    #[test]
+    fn recent_noise_is_that_of_a_minute_and_totals_never_fall() {
+        let mut node = Node::new();
+        let owners = [owner("db", "2-3")];
+        assert_eq!(node.observe(0, &owners), &NoiseFigures::default());
+        for n in 1..=9 {
+            let figures = node.observe(n, &owners);
+            let recent = figures.recent.as_ref().unwrap();
+            let minute = n.min(6);
+            assert_eq!(recent.seconds, 10.0 * minute as f64);
+            assert_eq!(recent.samples as u64, minute + 1);
+            let [_, noisy] = &recent.containers[0].by_cpu[..] else { panic!("{recent:?}") };
+            assert_eq!((noisy.verdict, noisy.findings[0].count), (Verdict::Noisy, minute));
+            assert_eq!(noisy.findings[0].advice, Some(noise::Advice::KernelManaged));
+            assert!(noisy.expected.is_empty());
+            assert_eq!(ticks(figures, 3), n);
+            assert_eq!(figures.noisy().to_string(), "3");
+        }
+        node.history.pause();
+        let figures = &node.history.figures;
+        assert_eq!((figures.recent.is_none(), ticks(figures, 3)), (true, 9));
+        // What happened while nobody had exclusive CPUs does not count.
+        assert_eq!(node.observe(20, &owners).recent, None);
+        assert_eq!(ticks(node.observe(21, &owners), 3), 10);
+        node.history.fail("masked".to_owned());
+        let figures = &node.history.figures;
+        assert_eq!((figures.obstacle.as_deref(), figures.recent.is_none()), (Some("masked"), true));
+        assert_eq!(node.observe(22, &owners).obstacle, None);
+    }
+
+    #[test]
+    fn nothing_counts_on_a_cpu_that_changes_hands() {
+        let mut node = Node::new();
+        node.observe(0, &[owner("a", "2-3")]);
+        node.observe(1, &[owner("a", "2-3")]);
+        let figures = node.observe(2, &[owner("a", "2"), owner("b", "3")]);
+        assert_eq!([2, 3].map(|cpu| ticks(figures, cpu)), [2, 1]);
+        let recent = figures.recent.as_ref().unwrap();
+        assert_eq!(recent.containers[1].by_cpu[0].verdict, Verdict::Unobserved);
+        let figures = node.observe(3, &[owner("a", "2"), owner("b", "3")]);
+        assert_eq!([2, 3].map(|cpu| ticks(figures, cpu)), [3, 2]);
+        assert_eq!(figures.recent.as_ref().unwrap().containers[1].by_cpu[0].findings[0].count, 1);
+    }
+
+    #[test]
+    fn owners_are_steady_on_the_cpus_that_they_keep() {
+        let before = [owner("a", "2-3"), owner("b", "4"), owner("c", "5")];
+        let restarted =
+            Owner { cgroup: CgroupPath::new("kubepods/again").unwrap(), ..owner("c", "5") };
+        let after = [owner("a", "3,6"), owner("b", "7"), restarted];
+        assert_eq!(steady(&before, &after), [owner("a", "3")]);
+    }
+}

@@ -1,0 +1,137 @@
+//! [`NoiseFigures`]: what ran or fired on exclusive CPUs besides their containers. [`Watched`] says whose
+//! CPUs those are.
+
+use super::status::{ContainerStatus, full_name};
+use cpuset::{CgroupPath, CpuSet};
+use noise::{ContainerNoise, CpuNoise, Kind, Noise, Owner, Verdict};
+use std::collections::BTreeMap;
+
+/// A container keeps its CPUs when it has ended, and nothing of it runs on them.
+const ENDED: &str = "ended";
+
+/// What the daemon has observed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NoiseFigures {
+    /// In the last minute, without what is expected; `None` without exclusive CPUs, and before there are
+    /// two samples.
+    pub recent: Option<Noise>,
+    /// Since the start, by CPU, with what is expected.
+    pub totals: BTreeMap<usize, NoiseTotals>,
+    /// Why nothing can be observed, and what to do.
+    pub obstacle: Option<String>,
+}
+
+/// Of one CPU, under all its owners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoiseTotals {
+    pub kinds: BTreeMap<Kind, NoiseTotal>,
+    /// Involuntary context switches of the owners' threads.
+    pub involuntary: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoiseTotal {
+    /// Interrupts, softirqs, or context switches of threads.
+    pub count: u64,
+    /// CPU time of threads.
+    pub milliseconds: u64,
+}
+
+impl NoiseFigures {
+    /// CPUs on which something unexpected ran or fired in the last minute.
+    pub fn noisy(&self) -> CpuSet {
+        self.recent.as_ref().map(|noise| with_verdict(noise, Verdict::Noisy)).unwrap_or_default()
+    }
+}
+
+impl NoiseTotals {
+    pub fn add(&mut self, grown: &CpuNoise) {
+        for one in grown.findings.iter().chain(&grown.expected) {
+            let total = self.kinds.entry(one.kind).or_default();
+            total.count = total.count.saturating_add(one.count);
+            let milliseconds = one.milliseconds.unwrap_or_default();
+            total.milliseconds = total.milliseconds.saturating_add(milliseconds);
+        }
+        let involuntary = grown.involuntary_switches.unwrap_or_default();
+        self.involuntary = self.involuntary.saturating_add(involuntary);
+    }
+}
+
+/// The CPUs of all containers with this verdict.
+pub(crate) fn with_verdict(noise: &Noise, verdict: Verdict) -> CpuSet {
+    noise.containers.iter().map(|container| container.with_verdict(verdict)).collect()
+}
+
+/// How many CPUs are noisy and how many quiet: `2 noisy (CPUs 6-7), 4 quiet as far as visible`.
+pub(crate) fn verdicts(noise: &Noise) -> String {
+    let mut parts = Vec::new();
+    for (verdict, words) in [
+        (Verdict::Noisy, "noisy"),
+        (Verdict::Quiet, "quiet"),
+        (Verdict::QuietAsFarAsVisible, "quiet as far as visible"),
+        (Verdict::Unobserved, "not observed yet"),
+    ] {
+        let cpus = with_verdict(noise, verdict);
+        if verdict == Verdict::Noisy && !cpus.is_empty() {
+            parts.push(format!("{} {words} ({})", cpus.len(), wording::cpus(cpus)));
+        } else if !cpus.is_empty() {
+            parts.push(format!("{} {words}", cpus.len()));
+        }
+    }
+    wording::or_none(parts.join(", "))
+}
+
+/// The heaviest findings of a container with their advice, a line each, so many at most, and then how many
+/// more there are.
+pub(crate) fn heaviest(container: &ContainerNoise, most: usize) -> Vec<String> {
+    let findings = container.heaviest();
+    let mut lines: Vec<String> = findings
+        .iter()
+        .take(most)
+        .map(|(cpu, finding)| match finding.advice {
+            Some(advice) => format!("CPU {cpu}: {finding}; {}", advice.text()),
+            None => format!("CPU {cpu}: {finding}"),
+        })
+        .collect();
+    if findings.len() > most {
+        lines.push(format!("{} more: nri-cpu-manager noise", findings.len() - most));
+    }
+    lines
+}
+
+/// Containers and own pools of pods whose CPUs are observed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub owners: Vec<Owner>,
+    /// Names of those whose cgroup is not known: their own threads would count as noise.
+    pub unknown: Vec<String>,
+}
+
+impl Watched {
+    pub(crate) fn of<'a>(containers: impl IntoIterator<Item = &'a ContainerStatus>) -> Watched {
+        let mut watched = Watched::default();
+        for one in containers.into_iter().filter(|one| one.state != ENDED) {
+            let cgroup = one.cgroup.as_deref().and_then(CgroupPath::new);
+            if !one.own_pool.is_empty() {
+                let pod = full_name(&one.namespace, &one.pod, "");
+                let group = cgroup.as_ref().and_then(CgroupPath::parent);
+                watched.add(format!("{pod} (own pool)"), group, one.own_pool);
+            }
+            if one.exclusive {
+                watched.add(one.full_name(), cgroup, (one.cpus - one.shared) | one.idle);
+            }
+        }
+        watched
+    }
+
+    fn add(&mut self, name: String, cgroup: Option<CgroupPath>, cpus: CpuSet) {
+        // Containers that share an own pool have the same one.
+        if self.owners.iter().any(|owner| owner.name == name) || self.unknown.contains(&name) {
+            return;
+        }
+        match cgroup {
+            Some(cgroup) => self.owners.push(Owner { name, cgroup, cpus }),
+            None => self.unknown.push(name),
+        }
+    }
+}

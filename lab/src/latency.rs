@@ -2,6 +2,7 @@
 //! number of shared ones, without the plugin and with each exclusivity mechanism.
 
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -154,7 +155,7 @@ pub fn measure(
                 Some(mode) => Some(Plugin::start(&node.plugin(program, &exclusivity(mode))?)?),
                 None => None,
             };
-            *median = median_of(node, settings.samples)?;
+            *median = median_of(node, settings.samples, Duration::ZERO)?;
             if let Some(plugin) = plugin {
                 plugin.end(Signal::SIGTERM)?;
                 // The next one has no state.
@@ -168,11 +169,15 @@ pub fn measure(
     Ok(Measurements { writes, rows })
 }
 
-/// Of exclusive containers, in milliseconds.
-pub(crate) fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
+/// Of exclusive containers, in milliseconds, each after a `rest`.
+pub(crate) fn median_of(node: &mut Node, samples: usize, rest: Duration) -> Result<f64> {
     // The first one includes the first update of the shared containers.
     once(node)?;
-    let mut times = (0..samples).map(|_| once(node)).collect::<Result<Vec<_>>>()?;
+    let mut times = Vec::new();
+    for _ in 0..samples {
+        thread::sleep(rest);
+        times.push(once(node)?);
+    }
     times.sort_unstable();
     let median = times.get(times.len() / 2).context("nothing was measured")?;
     Ok(median.as_secs_f64() * 1000.0)

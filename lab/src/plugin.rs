@@ -12,6 +12,7 @@ use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 use noise::Noise;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::command::{command, last_lines, run};
 use crate::kubelet::write_config_map;
@@ -176,6 +177,15 @@ impl PluginFiles {
         serde_json::from_slice(&output.stdout).with_context(|| {
             format!("no report of noise: {}", String::from_utf8_lossy(&output.stderr))
         })
+    }
+
+    /// What the plugin has observed on exclusive CPUs in the last minute; `None` before its second
+    /// sample.
+    pub fn recent_noise(&self, program: &Path) -> Result<Option<Noise>> {
+        let mut command = command(program, ["status", "--output", "json", "--state-dir"]);
+        let mut status: Value = serde_json::from_str(&run(command.arg(&self.state))?)
+            .context("the status is not JSON")?;
+        serde_json::from_value(status["node"]["noise"].take()).context("unexpected noise")
     }
 
     /// Since this start.

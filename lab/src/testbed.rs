@@ -161,8 +161,12 @@ impl<'a> Testbed<'a> {
 
     /// As [`start_plugin`](Self::start_plugin), with what the plugin needs for quiet CPUs.
     pub(crate) fn start_quiet_plugin(&mut self, config: &str) -> Result<()> {
-        let manifests = self.manifests(config)?.with_quiet_cpus(&self.shipped.manifests)?;
+        let manifests = self.quiet_manifests(config)?;
         self.apply(&manifests)
+    }
+
+    pub(crate) fn quiet_manifests(&self, config: &str) -> Result<Manifests> {
+        self.manifests(config)?.with_quiet_cpus(&self.shipped.manifests)
     }
 
     /// As [`start_plugin`](Self::start_plugin), from these manifests. Replaces a plugin that is on
@@ -318,10 +322,17 @@ impl<'a> Testbed<'a> {
         files.noise(&self.shipped.program, seconds)
     }
 
-    /// The median time to create and start an exclusive container, in milliseconds.
-    pub(crate) fn start_time(&mut self, samples: usize) -> Result<f64> {
+    /// What the plugin itself has observed on exclusive CPUs in the last minute.
+    pub(crate) fn recent_noise(&mut self) -> Result<Option<Noise>> {
+        let files = self.plugin()?.0.files().clone();
+        files.recent_noise(&self.shipped.program)
+    }
+
+    /// The median time to create and start an exclusive container, in milliseconds. Nothing else
+    /// happens for `rest` before each.
+    pub(crate) fn start_time(&mut self, samples: usize, rest: Duration) -> Result<f64> {
         self.begin(format!("time the start of {samples} exclusive containers"));
-        latency::median_of(self.node, samples)
+        latency::median_of(self.node, samples, rest)
     }
 
     /// Waits until the plugin has logged this text so many times since its last start.

@@ -1,7 +1,7 @@
 //! The daemon's main loop: waits for what comes next, and has the core take a step.
 
 use super::executor::{Executor, ReplyChannel};
-use super::noise_monitor::monitor;
+use super::noise_monitor::{Asked, monitor};
 use super::paths::{Paths, StartError};
 use super::standby::{self, Connection, Standby};
 use super::step::Input;
@@ -72,7 +72,9 @@ pub async fn serve(
     };
     let (publish, mut noise) = watch::channel(Arc::default());
     let host = paths.host_root.as_ref().map(|host| host.join("proc"));
-    tokio::spawn(monitor(observer.clone(), paths.proc_root.clone(), host, publish));
+    let source = observer.clone();
+    let ask = async move || Asked::of(&source).await;
+    tokio::spawn(monitor(ask, paths.proc_root.clone(), host, publish));
     let mut main_loop = MainLoop {
         paths,
         observer,

@@ -25,10 +25,10 @@ const RECENT: usize = 6;
 /// its duration: observing takes at most a hundredth of a CPU.
 const PAUSE: u32 = 100;
 
-/// Publishes what was observed after each sample, until the daemon ends. `proc` is usually `/proc`; the
-/// host's `/proc/interrupts` may be mounted in `host`.
+/// Publishes what was observed after each sample, until the daemon ends. `ask` asks the daemon; `proc` is
+/// usually `/proc`, and the host's `/proc/interrupts` may be mounted in `host`.
 pub(super) async fn monitor(
-    source: ViewSource,
+    ask: impl AsyncFn() -> Asked,
     proc: PathBuf,
     host: Option<PathBuf>,
     figures: watch::Sender<Arc<NoiseFigures>>,
@@ -36,7 +36,7 @@ pub(super) async fn monitor(
     let mut history = NoiseHistory::default();
     loop {
         let begin = Instant::now();
-        let before = Asked::of(&source).await;
+        let before = ask().await;
         if before.owners.is_empty() {
             history.pause();
         } else {
@@ -50,7 +50,7 @@ pub(super) async fn monitor(
             });
             // A panic of the thread is in the log.
             let Ok(read) = read.await else { return };
-            let after = Asked::of(&source).await;
+            let after = ask().await;
             match read {
                 Ok((sample, unmovable)) => {
                     // Of CPUs that changed hands meanwhile, nothing is certain.
@@ -68,14 +68,14 @@ pub(super) async fn monitor(
 
 /// What the daemon says. Nothing while it is too busy to answer.
 #[derive(Debug, Default)]
-struct Asked {
+pub(super) struct Asked {
     owners: Vec<Owner>,
     /// Interrupts that the kernel did not let move.
     refused: BTreeSet<u32>,
 }
 
 impl Asked {
-    async fn of(source: &ViewSource) -> Asked {
+    pub(super) async fn of(source: &ViewSource) -> Asked {
         let Ok(view) = source.view().await else { return Asked::default() };
         let Some(node) = view.status(now()).node else { return Asked::default() };
         let refused = node.interrupts.iter().flat_map(|interrupts| &interrupts.refused);
@@ -163,6 +163,7 @@ mod tests {
     use noise::{Kind, Verdict};
     use std::fs;
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::Instant;
 
     fn owner(name: &str, cpus: &str) -> Owner {
@@ -235,6 +236,44 @@ mod tests {
         let figures = &node.history.figures;
         assert_eq!((figures.obstacle.as_deref(), figures.recent.is_none()), (Some("masked"), true));
         assert_eq!(node.observe(22, &owners).obstacle, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn samples_are_taken_and_published_while_somebody_has_exclusive_cpus() {
+        let proc = tempfile::tempdir().unwrap();
+        let has_owner = AtomicBool::new(true);
+        let ask = async || {
+            let owners =
+                if has_owner.load(Relaxed) { vec![owner("db", "2-3")] } else { Vec::new() };
+            Asked { owners, refused: BTreeSet::from([41]) }
+        };
+        let (publish, mut figures) = watch::channel(Arc::default());
+        let monitored = monitor(ask, proc.path().to_owned(), None, publish);
+        let checked = async {
+            let next = async |figures: &mut watch::Receiver<Arc<NoiseFigures>>| {
+                figures.changed().await.unwrap();
+                Arc::clone(&figures.borrow_and_update())
+            };
+            let first = next(&mut figures).await;
+            assert!(
+                first.obstacle.as_ref().unwrap().contains("add the overlay quiet"),
+                "{first:?}"
+            );
+            sample(proc.path(), 5);
+            assert_eq!(*next(&mut figures).await, NoiseFigures::default());
+            sample(proc.path(), 7);
+            let third = next(&mut figures).await;
+            let recent = third.recent.as_ref().unwrap();
+            let finding = &recent.containers[0].by_cpu[1].findings[0];
+            assert_eq!((finding.count, finding.advice), (2, Some(noise::Advice::KernelManaged)));
+            assert_eq!(recent.seconds, PERIOD.as_secs_f64());
+            has_owner.store(false, Relaxed);
+            assert_eq!(next(&mut figures).await.recent, None);
+        };
+        tokio::select! {
+            () = monitored => panic!("it has ended"),
+            () = checked => {}
+        }
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
     }
     if let Some(noise) = &node.noise {
         let noisy = with_verdict(noise, Verdict::Noisy).len();
-        fact(html, "Noisy", &noisy.to_string())?;
+        fact(html, "Noisy CPUs", &noisy.to_string())?;
     }
     fact(html, "CPU manager", &escaped(&config.cpu_manager()))?;
     fact(html, "Topology manager", &escaped(&config.topology_manager()))?;

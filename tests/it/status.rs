@@ -243,7 +243,7 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
         has(
             &page::fragment(&status),
             &[
-                "<dt>Noisy</dt><dd>2</dd>",
+                "<dt>Noisy CPUs</dt><dd>2</dd>",
                 "In the last 60 s: 2 noisy (CPUs 9-10), 1 quiet as far as visible. Threads: no kernel threads",
                 "<li><b>default/db/main</b> CPU 10: host process pid 801 cron: 12 times, 40 ms",
             ],

@@ -212,7 +212,7 @@ fn mounts(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
         ("", "irqbalance: keeps interrupts off exclusive CPUs"),
         ("proc-irq", "cannot write /host/proc/irq/default_smp_affinity"),
         ("proc-interrupts", "cannot read the interrupts in /host/proc"),
-        ("cpus", "no latency knob"),
+        ("cpus", "this node has no pm_qos_resume_latency_us"),
         ("workqueues", "interrupts: moved off exclusive CPUs"),
         ("irqbalance", "interrupts: moved off exclusive CPUs"),
     ] {

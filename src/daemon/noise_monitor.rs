@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep};
 
 /// From one sample to the next.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How many of the last pairs of samples count as recent: a minute.
-const RECENT: usize = 6;
+/// What was observed for so long is recent, and always what was observed last.
+const RECENT: Duration = Duration::from_secs(60);
 /// A sample that takes long, as with many thousands of threads, is followed by a pause of so many times
-/// its duration: observing takes at most a hundredth of a CPU.
-const PAUSE: u32 = 100;
+/// its duration: observing takes at most a fiftieth of a CPU.
+const PAUSE: u32 = 50;
 
 /// Publishes what was observed after each sample, until the daemon ends. `ask` asks the daemon; `proc` is
 /// usually `/proc`, and the host's `/proc/interrupts` may be mounted in `host`.
@@ -144,12 +144,15 @@ impl NoiseHistory {
                 self.figures.totals.entry(one.cpu).or_default().add(one);
             }
             self.recent.push_back((observation, time));
-            if self.recent.len() > RECENT {
-                self.recent.pop_front();
+            let mut time: Duration = self.recent.iter().map(|(_, time)| *time).sum();
+            while time > RECENT
+                && self.recent.len() > 1
+                && let Some((_, oldest)) = self.recent.pop_front()
+            {
+                time -= oldest;
             }
             let mut recent = Observation::new(later.owners.clone());
             self.recent.iter().for_each(|(observation, _)| recent.merge(observation));
-            let time = self.recent.iter().map(|(_, time)| *time).sum();
             self.figures.recent = Some(recent.noise(time, unmovable).without_expected());
         }
         self.last = Some(later);
@@ -226,16 +229,19 @@ mod tests {
             assert_eq!(ticks(figures, 3), n);
             assert_eq!(figures.noisy().to_string(), "3");
         }
+        // A sample may come late.
+        assert_eq!(node.observe(30, &owners).recent.as_ref().unwrap().seconds, 210.0);
+        assert_eq!(node.observe(31, &owners).recent.as_ref().unwrap().seconds, 10.0);
         node.history.pause();
         let figures = &node.history.figures;
-        assert_eq!((figures.recent.is_none(), ticks(figures, 3)), (true, 9));
+        assert_eq!((figures.recent.is_none(), ticks(figures, 3)), (true, 31));
         // What happened while nobody had exclusive CPUs does not count.
-        assert_eq!(node.observe(20, &owners).recent, None);
-        assert_eq!(ticks(node.observe(21, &owners), 3), 10);
+        assert_eq!(node.observe(50, &owners).recent, None);
+        assert_eq!(ticks(node.observe(51, &owners), 3), 32);
         node.history.fail("masked".to_owned());
         let figures = &node.history.figures;
         assert_eq!((figures.obstacle.as_deref(), figures.recent.is_none()), (Some("masked"), true));
-        assert_eq!(node.observe(22, &owners).obstacle, None);
+        assert_eq!(node.observe(52, &owners).obstacle, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -175,7 +175,10 @@ fn named(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     names_all(&testbed.noise(NOISE)?)?;
     testbed.begin("wait until the plugin's status names them");
     observe(testbed, names_all)?;
-    println!("{}", testbed.status()?);
+    says(
+        &testbed.status()?,
+        &["noise on exclusive CPUs in ", &format!(": host process pid {service} ")],
+    )?;
     pin(thread, shape.online)?;
     drop(loads);
     before.restore_affinities()?;

@@ -2,9 +2,9 @@
 //! [`quiet::Steering`] have written, and what was there before.
 
 use crate::disk::Storage;
-use cgroups::{Memory, MemoryFile};
-use kernel::Kernel;
-use quiet::{Originals, OriginalsFile};
+use cgroups::Memory;
+use kernel::{Kernel, RecordFile};
+use quiet::Originals;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,21 +22,11 @@ struct StateFile {
     storage: Arc<dyn Storage>,
 }
 
-impl MemoryFile for StateFile {
+impl RecordFile for StateFile {
     fn path(&self) -> &Path {
         &self.path
     }
 
-    fn read(&self) -> io::Result<Vec<u8>> {
-        self.storage.read(&self.path, MAX_BYTES)
-    }
-
-    fn replace(&self, content: &[u8]) -> io::Result<()> {
-        self.storage.replace(&self.path, MODE, content)
-    }
-}
-
-impl OriginalsFile for StateFile {
     fn read(&self) -> io::Result<Vec<u8>> {
         self.storage.read(&self.path, MAX_BYTES)
     }

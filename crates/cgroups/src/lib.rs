@@ -98,7 +98,7 @@ pub use hazard::{Hazard, hazard};
 pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};
 pub use interference::Bound;
 pub use layout::{ContainerCpus, ContainerGroup, Layout, PodGroup};
-pub use memory::{Memory, MemoryFile};
+pub use memory::Memory;
 pub use plan::{PlanOutcome, carry_out};
 pub use probe::{ProbeError, binding, probe, writable};
 pub use quota::{QuotaChange, lift_quota, quota_of};

@@ -1,40 +1,24 @@
 //! [`Memory`]: the values that this program wrote into cgroups, and the values before.
 //!
 //! After a restart it distinguishes this program's values from those of others, and it allows an undo.
-//! It is a text ([`MemoryFile`]) that is replaced before each batch of writes. It is valid for one
+//! It is a text ([`RecordFile`]) that is replaced before each batch of writes. It is valid for one
 //! boot, as no cgroup outlives it. If it is lost, a value that this program would write anyway counts
 //! as its own, and any other value as another program's.
 
 use cpuset::{CgroupPath, CpuSet};
-use kernel::Kernel;
+use kernel::{Kernel, RecordFile};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::{fmt, io};
 
 const EXCLUSIVE: &str = "exclusive";
 const FORMAT: &str = "cgroups 1";
 
-/// The file in which a [`Memory`] outlives the process.
-pub trait MemoryFile: fmt::Debug + Send + Sync {
-    /// Used in messages only.
-    fn path(&self) -> &Path;
-
-    /// Reads what [`MemoryFile::replace`] wrote last.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::NotFound`] if nothing was written yet.
-    fn read(&self) -> io::Result<Vec<u8>>;
-
-    /// Replaces the content atomically. It need not survive a crash of the machine, which ends all
-    /// cgroups.
-    fn replace(&self, content: &[u8]) -> io::Result<()>;
-}
-
 /// The default has no file, and ends with the process.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    file: Option<Arc<dyn MemoryFile>>,
+    file: Option<Arc<dyn RecordFile>>,
     /// The first line: program, format and boot id.
     title: String,
     groups: BTreeMap<CgroupPath, CgroupRecord>,
@@ -57,7 +41,7 @@ impl Memory {
     /// Reads what `program` has recorded during this boot. `processes` is usually `/proc`, which has the
     /// boot id.
     pub fn open(
-        file: Arc<dyn MemoryFile>,
+        file: Arc<dyn RecordFile>,
         program: &str,
         kernel: &dyn Kernel,
         processes: &Path,
@@ -164,7 +148,7 @@ mod tests {
     #[derive(Debug)]
     struct File(PathBuf);
 
-    impl MemoryFile for File {
+    impl RecordFile for File {
         fn path(&self) -> &Path {
             &self.0
         }
@@ -184,7 +168,7 @@ mod tests {
         let path = root.path().join("memory");
         let file = Arc::new(File(path.clone()));
         let open = || {
-            let file = Arc::clone(&file) as Arc<dyn MemoryFile>;
+            let file = Arc::clone(&file) as Arc<dyn RecordFile>;
             Memory::open(file, "program", &Linux, root.path())
         };
         let boot = root.path().join("sys/kernel/random");

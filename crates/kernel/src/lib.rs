@@ -52,6 +52,22 @@ pub trait Kernel: Debug + Send + Sync {
     fn own_process(&self) -> u32;
 }
 
+/// A file in which a program records what it has changed in the kernel, so that a crash loses nothing.
+pub trait RecordFile: Debug + Send + Sync {
+    /// Used in messages only.
+    fn path(&self) -> &Path;
+
+    /// Reads what [`RecordFile::replace`] wrote last.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if nothing was written yet.
+    fn read(&self) -> io::Result<Vec<u8>>;
+
+    /// Replaces the content atomically. It need not survive a crash of the machine, after which the
+    /// kernel has nothing of the changes either.
+    fn replace(&self, content: &[u8]) -> io::Result<()>;
+}
+
 /// The kernel that this program runs on.
 #[derive(Debug)]
 pub struct Linux;

@@ -56,7 +56,7 @@ pub use goal::{Goal, InterruptMode, QuietContainer, UnknownMode};
 pub use interrupts::{Interrupt, Interrupts, read as read_interrupts};
 pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance};
 pub use knobs::{CStates, Denied, KnobError, Knobs, frequency};
-pub use originals::{Originals, OriginalsFile, Setting, Value};
+pub use originals::{Originals, Setting, Value};
 pub use plan::Area;
 pub use steer::{Drift, Noise, RETRY, Report, Restored, Steering};
 

@@ -5,7 +5,7 @@
 //! values.
 
 use cpuset::CpuSet;
-use kernel::Kernel;
+use kernel::{Kernel, RecordFile};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -14,18 +14,6 @@ use std::{fmt, io};
 
 /// The format that this version writes; it reads no other.
 const VERSION: u32 = 1;
-
-/// The file in which [`Originals`] outlive the process.
-pub trait OriginalsFile: fmt::Debug + Send + Sync {
-    /// Reads what [`OriginalsFile::replace`] wrote last.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::NotFound`] if nothing was written yet.
-    fn read(&self) -> io::Result<Vec<u8>>;
-
-    /// Replaces the content atomically. It need not survive a crash of the machine.
-    fn replace(&self, content: &[u8]) -> io::Result<()>;
-}
 
 /// A file that this program may write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,7 +109,7 @@ struct Content {
 /// The default has no file, and ends with the process.
 #[derive(Debug, Default)]
 pub struct Originals {
-    file: Option<Arc<dyn OriginalsFile>>,
+    file: Option<Arc<dyn RecordFile>>,
     boot: String,
     records: BTreeMap<Setting, Record>,
     banned: Option<Banned>,
@@ -132,7 +120,7 @@ impl Originals {
     /// Reads what was recorded during this boot. `proc` is usually `/proc`, which has the boot id. The
     /// text says why a file is ignored: what it had is lost, and present values count as original.
     pub fn open(
-        file: Arc<dyn OriginalsFile>,
+        file: Arc<dyn RecordFile>,
         kernel: &dyn Kernel,
         proc: &Path,
     ) -> (Originals, Option<String>) {
@@ -305,7 +293,11 @@ pub(crate) mod tests {
         pub(crate) is_full: Mutex<bool>,
     }
 
-    impl OriginalsFile for InMemory {
+    impl RecordFile for InMemory {
+        fn path(&self) -> &Path {
+            Path::new("quiet.json")
+        }
+
         fn read(&self) -> io::Result<Vec<u8>> {
             let content = self.content.lock().unwrap().clone();
             if content.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(content) }
@@ -362,7 +354,7 @@ pub(crate) mod tests {
         let file = Arc::new(InMemory::default());
         let root = tempfile::tempdir().unwrap();
         let open = || {
-            let shared = Arc::clone(&file) as Arc<dyn OriginalsFile>;
+            let shared = Arc::clone(&file) as Arc<dyn RecordFile>;
             Originals::open(shared, &Linux, root.path())
         };
         let (mut originals, problem) = open();

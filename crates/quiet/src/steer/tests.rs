@@ -4,9 +4,8 @@
 use super::*;
 use crate::goal::{InterruptMode, QuietContainer};
 use crate::knobs::Knobs;
-use crate::originals::OriginalsFile;
 use crate::originals::tests::InMemory;
-use kernel::Linux;
+use kernel::{Linux, RecordFile};
 use nix::errno::Errno;
 use proptest::prelude::*;
 use std::fs;
@@ -119,7 +118,7 @@ impl Node {
 
     fn start(root: &Path, file: &Arc<InMemory>) -> Steering {
         let roots = Roots::below(root);
-        let file = Arc::clone(file) as Arc<dyn OriginalsFile>;
+        let file = Arc::clone(file) as Arc<dyn RecordFile>;
         let (originals, problem) = Originals::open(file, &Linux, &roots.proc);
         assert_eq!(problem, None);
         Steering::new(roots, originals, Irqbalance::new(Vec::new()))

@@ -129,6 +129,7 @@ fn observe(
             seconds: 0.0,
             samples: 0,
             visibility: Visibility::InterruptsOnly,
+            interrupts_error: None,
             containers: Vec::new(),
         });
     }

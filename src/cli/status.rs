@@ -360,8 +360,8 @@ fn write_noise(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     }
     let Some(noise) = &node.noise else { return Ok(()) };
     writeln!(f, "noise on exclusive CPUs in {:.0} s: {}", noise.seconds, verdicts(noise))?;
-    if !noise.hidden().is_empty() {
-        writeln!(f, "  threads: {}", noise.hidden())?;
+    for line in noise.hidden() {
+        writeln!(f, "  {line}")?;
     }
     for container in &noise.containers {
         for line in heaviest(container, FINDINGS) {

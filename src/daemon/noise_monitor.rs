@@ -58,7 +58,7 @@ pub(super) async fn monitor(
                     let moment = Moment { at: begin.into_std(), owners, sample };
                     history.add(moment, &(&unmovable | &after.refused));
                 }
-                Err(why) => history.fail(why),
+                Err(error) => history.fail(error.to_string()),
             }
         }
         figures.send_replace(Arc::new(history.figures.clone()));
@@ -262,7 +262,7 @@ mod tests {
             };
             let first = next(&mut figures).await;
             assert!(
-                first.obstacle.as_ref().unwrap().contains("add the overlay quiet"),
+                first.obstacle.as_ref().unwrap().contains("/softirqs: No such file"),
                 "{first:?}"
             );
             sample(proc.path(), 5);

@@ -29,18 +29,8 @@ impl NoiseFiles {
         NoiseFiles { roots, irq: proc.join("irq") }
     }
 
-    /// The counters of these CPUs, or what to do to read them.
-    pub fn sample(&self, kernel: &dyn Kernel, cpus: CpuSet) -> Result<Sample, String> {
-        Sample::take(kernel, &self.roots, cpus).map_err(|error| {
-            let (SampleError::Unreadable { path, .. } | SampleError::NoHeader { path }) = &error;
-            if *path == self.roots.interrupts {
-                format!(
-                    "{error}. In a container the kubelet masks this file: add the overlay quiet, or run nri-cpu-manager noise on the node"
-                )
-            } else {
-                error.to_string()
-            }
-        })
+    pub fn sample(&self, kernel: &dyn Kernel, cpus: CpuSet) -> Result<Sample, SampleError> {
+        Sample::take(kernel, &self.roots, cpus)
     }
 
     /// Interrupts that the kernel manages itself: their affinity has no mode for writing. Kernels that

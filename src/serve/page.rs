@@ -215,10 +215,10 @@ fn write_noise(html: &mut String, node: &NodeStatus) -> fmt::Result {
     }
     let Some(noise) = &node.noise else { return Ok(()) };
     write!(html, "<p>In the last {:.0} s: {}.", noise.seconds, escaped(&verdicts(noise)))?;
-    if !noise.hidden().is_empty() {
-        write!(html, " Threads: {}.", escaped(noise.hidden()))?;
-    }
     write!(html, "</p><ul>")?;
+    for line in noise.hidden() {
+        write!(html, "<li>{}</li>", escaped(&line))?;
+    }
     for container in &noise.containers {
         for line in heaviest(container, FINDINGS) {
             write!(html, "<li><b>{}</b> {}</li>", escaped(&container.name), escaped(&line))?;

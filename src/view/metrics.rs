@@ -468,8 +468,10 @@ fn histogram(labels: &[(&str, &str)], values: &Histogram) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::noise::{NoiseTotal, NoiseTotals};
     use super::*;
     use ledger::{Ledger, Settings};
+    use noise::{ContainerNoise, CpuNoise, Noise, Verdict};
     use placement::memory_manager::{Amounts, Capacity, NodeMemory};
     use topology::synthetic::Machine;
 
@@ -510,6 +512,58 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn noise_has_metrics_for_cpus_that_were_exclusive() {
+        let text = |noise: &NoiseFigures| {
+            let mut families = Families::default();
+            families.noise(noise);
+            families.0
+        };
+        let nothing = text(&NoiseFigures::default());
+        assert!(!nothing.contains("{cpu"), "{nothing}");
+        let total = |count, milliseconds| NoiseTotal { count, milliseconds };
+        let kinds = [
+            (Kind::HostProcess, total(12, 1040)),
+            (Kind::DeviceInterrupt, total(7, 0)),
+            (Kind::PerCpuThread, total(3, 10)),
+        ];
+        let totals = [(4, NoiseTotals { kinds: kinds.into(), involuntary: 5 })].into();
+        let noise = |verdict| CpuNoise {
+            cpu: 4,
+            verdict,
+            findings: Vec::new(),
+            expected: Vec::new(),
+            involuntary_switches: None,
+        };
+        let container = ContainerNoise {
+            name: "ns/db/main".to_owned(),
+            cpus: "4".parse().unwrap(),
+            by_cpu: vec![noise(Verdict::Noisy)],
+        };
+        let recent = Noise {
+            version: noise::VERSION,
+            seconds: 60.0,
+            samples: 7,
+            visibility: Visibility::Host,
+            interrupts_error: None,
+            containers: vec![container],
+        };
+        let text = text(&NoiseFigures { recent: Some(recent), totals, obstacle: None });
+        for line in [
+            r#"nri_cpu_manager_noise_events_total{cpu="4",kind="host-process"} 12"#,
+            r#"nri_cpu_manager_noise_events_total{cpu="4",kind="device-interrupt"} 7"#,
+            r#"nri_cpu_manager_noise_seconds_total{cpu="4",kind="host-process"} 1.04"#,
+            r#"nri_cpu_manager_noise_seconds_total{cpu="4",kind="per-cpu-thread"} 0.01"#,
+            r#"nri_cpu_manager_involuntary_switches_total{cpu="4"} 5"#,
+            "nri_cpu_manager_noisy_cpus 1",
+            r#"nri_cpu_manager_noise_visibility{visibility="host"} 1"#,
+            r#"nri_cpu_manager_noise_visibility{visibility="processes"} 0"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains(r#"noise_seconds_total{cpu="4",kind="device"#), "{text}");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use ledger::{Admission, Container, DeviceRef, Qos};
 use nri_cpu_manager::daemon::Paths;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
 use topology::synthetic::Machine;
 
 /// Two sockets with a NUMA node of 16 CPUs each.
@@ -83,8 +85,18 @@ async fn cpus_are_on_the_numa_nodes_that_the_driver_reports_for_gpus() {
             let expect = format!("NUMA node {at}: GPU 0000:1{gpu}:00.0, as NVIDIA's driver says.");
             has(&why, &[&expect]);
         }
-        let status = node.status().await.node.unwrap();
-        assert_eq!(status.kubelet_devices, "unmounted");
+        // The search for devices ends on another thread.
+        let answered = async {
+            loop {
+                let devices = node.status().await.node.unwrap().kubelet_devices;
+                if devices != "unasked" {
+                    return devices;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let devices = timeout(Duration::from_secs(10), answered).await;
+        assert_eq!(devices.as_deref(), Ok("unmounted"));
     })
     .await;
 }

@@ -49,7 +49,11 @@ async fn documents_have_the_names_of_their_version() {
                 ask(&["explain", "db"]).await,
                 "namespace pod container state cpus why decision history",
             ),
-            ("noise", ask(&["noise"]).await, "version seconds samples visibility containers"),
+            (
+                "noise",
+                ask(&["noise"]).await,
+                "version seconds samples visibility interrupts_error containers",
+            ),
             (
                 "topology",
                 output(&["topology", "--from", "kep-4800"]),

@@ -443,7 +443,8 @@ async fn dashboard_and_alerts_use_only_existing_metrics() {
                     .iter()
                     .find_map(|end| scrape.types.get(name.strip_suffix(end)?))
                     .is_some_and(|kind| kind == "histogram");
-                let later = name == "nri_cpu_manager_drift_repairs_total";
+                let later = name == "nri_cpu_manager_drift_repairs_total"
+                    || name == "nri_cpu_manager_noise_events_total";
                 assert!(scrape.types.contains_key(name) || of_histogram || later, "{file}: {name}");
             }
         }
@@ -459,7 +460,8 @@ async fn dashboard_and_alerts_use_only_existing_metrics() {
                 words.iter().flat_map(|word| scrape.labels(word)).collect();
             let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
             for label in grouped.flat_map(|list| list.split(", ")) {
-                let later = query.contains("nri_cpu_manager_drift_repairs_total");
+                let later = query.contains("nri_cpu_manager_drift_repairs_total")
+                    || query.contains("nri_cpu_manager_noise_events_total");
                 let known = of_metric.contains(label) || label == "instance" || later;
                 assert!(known, "no label {label}: {query}");
                 labels += 1;

@@ -227,6 +227,7 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
             seconds: 60.2,
             samples: 7,
             visibility: Visibility::Processes,
+            interrupts_error: None,
             containers: vec![container],
         });
         let text = status::text(&status, plain);
@@ -244,7 +245,7 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
             &page::fragment(&status),
             &[
                 "<dt>Noisy CPUs</dt><dd>2</dd>",
-                "In the last 60 s: 2 noisy (CPUs 9-10), 1 quiet as far as visible. Threads: no kernel threads",
+                "In the last 60 s: 2 noisy (CPUs 9-10), 1 quiet as far as visible.</p><ul><li>threads: no kernel threads visible",
                 "<li><b>default/db/main</b> CPU 10: host process pid 801 cron: 12 times, 40 ms",
             ],
         );

@@ -185,6 +185,7 @@ fn count(experiment: &Experiment<'_>, level: Level) -> Result<Counts> {
     let spun = finish(&mut child, PATIENCE)?;
     let spun = serde_json::from_str(&spun).context("the program printed something else")?;
     let noise = observation.noise(elapsed, &BTreeSet::new());
+    ensure!(noise.interrupts_error.is_none(), "{}", noise.hidden().join("; "));
     let (interrupts, switches) = foreign(&noise);
     let minutes = elapsed.as_secs_f64() / 60.0 * exclusive.len() as f64;
     Ok(Counts { interrupts, switches, spun, minutes })

@@ -156,6 +156,8 @@ pub struct Observation {
     pub(crate) pairs: usize,
     /// The least of all samples.
     pub(crate) visibility: Visibility,
+    /// Why a sample has no interrupts.
+    pub(crate) interrupts_error: Option<String>,
     pub(crate) tallies: BTreeMap<usize, CpuTally>,
 }
 
@@ -166,6 +168,7 @@ impl Observation {
             owners,
             pairs: 0,
             visibility: Visibility::Host,
+            interrupts_error: None,
             tallies: cpus.iter().map(|cpu| (cpu, CpuTally::default())).collect(),
         }
     }
@@ -175,10 +178,17 @@ impl Observation {
     pub fn add(&mut self, earlier: &Sample, later: &Sample) {
         self.pairs += 1;
         self.visibility = self.visibility.min(earlier.visibility).min(later.visibility);
-        for cpu in &later.interrupts.cpus {
-            if earlier.interrupts.cpus.contains(cpu)
-                && let Some(tally) = self.tallies.get_mut(cpu)
-            {
+        for sample in [earlier, later] {
+            self.interrupts_error =
+                sample.interrupts.clone().err().or(self.interrupts_error.take());
+        }
+        // Softirqs have a column for each CPU, online or not.
+        let tables = match (&earlier.interrupts, &later.interrupts) {
+            (Ok(earlier), Ok(later)) => (earlier, later),
+            _ => (&earlier.softirqs, &later.softirqs),
+        };
+        for cpu in tables.0.cpus.iter().filter(|cpu| tables.1.cpus.contains(cpu)) {
+            if let Some(tally) = self.tallies.get_mut(cpu) {
                 tally.is_observed = true;
             }
         }
@@ -193,6 +203,7 @@ impl Observation {
     pub fn merge(&mut self, other: &Observation) {
         self.pairs += other.pairs;
         self.visibility = self.visibility.min(other.visibility);
+        self.interrupts_error = other.interrupts_error.clone().or(self.interrupts_error.take());
         for (cpu, from) in &other.tallies {
             if owner_of(&self.owners, *cpu) == owner_of(&other.owners, *cpu)
                 && let Some(tally) = self.tallies.get_mut(cpu)
@@ -259,7 +270,10 @@ enum What {
 }
 
 fn difference(owners: &[Owner], earlier: &Sample, later: &Sample) -> Vec<Growth> {
-    let mut all = table_growth(&earlier.interrupts, &later.interrupts, interrupt);
+    let mut all = Vec::new();
+    if let (Ok(earlier), Ok(later)) = (&earlier.interrupts, &later.interrupts) {
+        all.extend(table_growth(earlier, later, interrupt));
+    }
     all.extend(table_growth(&earlier.softirqs, &later.softirqs, softirq));
     // A thread that one of the samples could not see is no new one.
     if earlier.visibility == later.visibility {

@@ -36,6 +36,9 @@ pub struct Noise {
     pub seconds: f64,
     pub samples: usize,
     pub visibility: Visibility,
+    /// Why no interrupts are visible; `null` if they are.
+    #[serde(default)]
+    pub interrupts_error: Option<String>,
     /// In the order in which the owners were given.
     pub containers: Vec<ContainerNoise>,
 }
@@ -66,7 +69,7 @@ pub struct CpuNoise {
 pub enum Verdict {
     /// There is nothing but what is expected.
     Quiet,
-    /// Nothing unexpected is visible, but some threads are not: see [`Noise::visibility`].
+    /// Nothing unexpected is visible, but some threads or interrupts are not: see [`Noise::hidden`].
     QuietAsFarAsVisible,
     Noisy,
     /// The CPU was offline, or there is one sample only.
@@ -177,8 +180,7 @@ impl Observation {
             let cpus = owner.cpus - reported;
             reported |= cpus;
             let tallies = self.tallies.iter().filter(|(cpu, _)| cpus.contains(**cpu));
-            let by_cpu =
-                tallies.map(|(cpu, tally)| CpuNoise::of(*cpu, tally, self.visibility, unmovable));
+            let by_cpu = tallies.map(|(cpu, tally)| self.noise_of(*cpu, tally, unmovable));
             containers.push(ContainerNoise {
                 name: clean(&owner.name, LONGEST_DETAIL),
                 cpus,
@@ -190,18 +192,12 @@ impl Observation {
             seconds: elapsed.as_secs_f64(),
             samples: self.pairs + 1,
             visibility: self.visibility,
+            interrupts_error: self.interrupts_error.as_ref().map(|why| clean(why, LONGEST_DETAIL)),
             containers,
         }
     }
-}
 
-impl CpuNoise {
-    fn of(
-        cpu: usize,
-        tally: &CpuTally,
-        visibility: Visibility,
-        unmovable: &BTreeSet<u32>,
-    ) -> CpuNoise {
+    fn noise_of(&self, cpu: usize, tally: &CpuTally, unmovable: &BTreeSet<u32>) -> CpuNoise {
         let all = tally.causes.iter();
         let mut all: Vec<Finding> =
             all.map(|(cause, amount)| Finding::of(cause, amount, unmovable)).collect();
@@ -209,15 +205,17 @@ impl CpuNoise {
         all.sort_by_key(|one| (one.kind != Kind::OtherContainer, Reverse(one.weight())));
         let (expected, findings): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|finding| finding.kind.is_expected());
-        let verdict = match (findings.is_empty(), visibility) {
-            (false, _) => Verdict::Noisy,
-            (true, _) if !tally.is_observed => Verdict::Unobserved,
-            (true, Visibility::Host) => Verdict::Quiet,
-            (true, Visibility::Processes | Visibility::InterruptsOnly) => {
-                Verdict::QuietAsFarAsVisible
-            }
+        let sees_all = self.visibility == Visibility::Host && self.interrupts_error.is_none();
+        let verdict = if !findings.is_empty() {
+            Verdict::Noisy
+        } else if !tally.is_observed {
+            Verdict::Unobserved
+        } else if sees_all {
+            Verdict::Quiet
+        } else {
+            Verdict::QuietAsFarAsVisible
         };
-        let involuntary_switches = match visibility {
+        let involuntary_switches = match self.visibility {
             Visibility::InterruptsOnly => None,
             Visibility::Processes | Visibility::Host => Some(tally.involuntary),
         };
@@ -307,17 +305,21 @@ impl Noise {
         self
     }
 
-    /// What threads are hidden, for people; empty if none.
-    pub fn hidden(&self) -> &'static str {
-        match self.visibility {
-            Visibility::Host => "",
+    /// What is not visible, and what to do, a line each.
+    pub fn hidden(&self) -> Vec<String> {
+        let threads = match self.visibility {
+            Visibility::Host => None,
             Visibility::Processes => {
-                "no kernel threads visible, only processes of this pid namespace"
+                Some("no kernel threads visible, only processes of this pid namespace")
             }
             Visibility::InterruptsOnly => {
-                "not visible without the host's pid namespace (hostPID): interrupts and softirqs only"
+                Some("not visible without the host's pid namespace (overlay host-pid)")
             }
-        }
+        };
+        let interrupts = self.interrupts_error.as_ref().map(|error| {
+            format!("interrupts: not visible: {error} (the kubelet masks this file in containers: overlay quiet)")
+        });
+        threads.map(|threads| format!("threads: {threads}")).into_iter().chain(interrupts).collect()
     }
 
     pub fn text(&self) -> String {
@@ -334,8 +336,8 @@ impl Noise {
             self.seconds,
             count(self.samples as u64, "sample")
         )?;
-        if !self.hidden().is_empty() {
-            writeln!(f, "threads:  {}", self.hidden())?;
+        for line in self.hidden() {
+            writeln!(f, "{line}")?;
         }
         if self.containers.is_empty() {
             writeln!(f, "no container has exclusive CPUs")?;

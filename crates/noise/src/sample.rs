@@ -106,7 +106,8 @@ impl Error for SampleError {
 /// The counters of watched CPUs at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    pub(crate) interrupts: Table,
+    /// Or why it cannot be read.
+    pub(crate) interrupts: Result<Table, String>,
     pub(crate) softirqs: Table,
     pub(crate) visibility: Visibility,
     /// Threads that may run on watched CPUs, or ran there last.
@@ -119,15 +120,18 @@ impl Sample {
     /// Reads the counters of the CPUs in `watched`. The time this takes grows with the number of
     /// threads: three files for each.
     ///
+    /// A sample without the table of interrupts has softirqs and threads only. [`Kernel::read`] refuses
+    /// one of more than 16 MiB, which takes about 2000 CPUs with 800 interrupts.
+    ///
     /// # Errors
-    /// If the table of interrupts or of softirqs cannot be read. A table of more than 16 MiB, which
-    /// takes about 2000 CPUs with 800 interrupts, is refused by [`Kernel::read`].
+    /// If the table of softirqs cannot be read.
     pub fn take(
         kernel: &dyn Kernel,
         roots: &Roots,
         watched: CpuSet,
     ) -> Result<Sample, SampleError> {
-        let interrupts = read_table(kernel, roots.interrupts.clone(), &watched)?;
+        let interrupts = read_table(kernel, roots.interrupts.clone(), &watched)
+            .map_err(|error| error.to_string());
         let softirqs = read_table(kernel, roots.softirqs.clone(), &watched)?;
         let mut sample = Sample {
             interrupts,

@@ -189,7 +189,7 @@ fn without_the_hosts_threads_quiet_has_a_limit() {
     assert_eq!(one.involuntary_switches, None);
     let text = noise.text();
     assert!(
-        text.contains("threads:  not visible without the host's pid namespace (hostPID)"),
+        text.contains("threads: not visible without the host's pid namespace (overlay host-pid)"),
         "{text}"
     );
     assert!(text.contains("quiet as far as visible: CPU 2"), "{text}");
@@ -275,6 +275,33 @@ fn observations_add_up_on_cpus_that_keep_their_owner() {
     let noise = sum.noise(Duration::from_secs(5), &BTreeSet::new());
     let tick = noise.containers[0].by_cpu[0].expected.iter().find(|one| one.kind == Kind::Tick);
     assert_eq!(tick.unwrap().count, 3);
+}
+
+#[test]
+fn without_interrupts_a_cpu_is_quiet_as_far_as_visible() {
+    let masked = |n: u64| node(n).with("/proc/interrupts", "");
+    let owners = || vec![owner("default/a/main", "kubepods.slice/poda/main", "2-3")];
+    let noise = |samples: &[Files]| {
+        observe(owners(), samples).noise(Duration::from_secs(2), &BTreeSet::new())
+    };
+    // One sample without them is enough.
+    for samples in [[masked(0), masked(2)], [node(0), masked(2)], [masked(0), node(2)]] {
+        let noise = noise(&samples);
+        let [quiet, noisy] = &noise.containers[0].by_cpu[..] else { panic!("{noise:?}") };
+        assert_eq!(quiet.verdict, Verdict::QuietAsFarAsVisible);
+        let kinds: Vec<Kind> = noisy.findings.iter().map(|finding| finding.kind).collect();
+        assert!(kinds.contains(&Kind::Softirq) && kinds.contains(&Kind::HostProcess));
+        assert!(!kinds.contains(&Kind::DeviceInterrupt));
+        assert!(
+            noise.text().contains("\ninterrupts: not visible: unexpected format"),
+            "{}",
+            noise.text()
+        );
+    }
+    let mut sum = observe(owners(), &[node(0), node(2)]);
+    assert_eq!(sum.interrupts_error, None);
+    sum.merge(&observe(owners(), &[masked(2), node(3)]));
+    assert!(sum.interrupts_error.is_some());
 }
 
 #[test]

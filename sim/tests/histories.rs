@@ -61,6 +61,12 @@ fn a_check_of_cgroups_waits_for_a_move_that_is_being_saved() {
     check("2713907");
 }
 
+/// A class that needs no value gets one from another program, without any CPU that a pod in it is for.
+#[test]
+fn a_write_into_a_class_without_a_value_is_noticed_at_once() {
+    check("7700338");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

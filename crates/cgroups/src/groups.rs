@@ -372,6 +372,11 @@ impl Groups {
             if record.exclusive && files == PartitionFiles::default() {
                 self.memory.change(group, |record| record.exclusive = false);
             }
+            // A class or pod with no value of this program is included: a value that another one writes
+            // there can exclude all CPUs of a cgroup below.
+            if goal.binds(group) && (is_binder(goal, group) || self.memory.get(group).is_some()) {
+                self.binding.insert(group.clone());
+            }
             let Some(record) = self.memory.get(group) else { continue };
             if goal.exclusive.get(group) == Some(&set) && !goal.mixed.contains(group) {
                 if record.exclusive {
@@ -386,9 +391,6 @@ impl Groups {
                 // The planned write was not made. Without this, the next pass would take the old value
                 // for another program's new one.
                 self.memory.change(group, |record| record.ours = vec![]);
-            }
-            if goal.binds(group) {
-                self.binding.insert(group.clone());
             }
         }
     }

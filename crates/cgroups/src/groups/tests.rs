@@ -198,6 +198,15 @@ fn a_class_without_pods_is_still_observed() {
     assert_eq!(node.groups.watched().get(&file), Some(&Watched::File));
 }
 
+/// A value there can exclude the CPUs of a pod that must have fewer than others.
+#[test]
+fn a_class_that_needs_no_value_is_watched() {
+    let mut node = Node::new();
+    assert_eq!(node.follow("0-7"), "");
+    let file = node.root.path().join(CLASS).join(CPUS);
+    assert_eq!(node.groups.watched().get(&file), Some(&Watched::File));
+}
+
 #[test]
 fn a_cgroup_that_another_program_keeps_changing_is_left_to_it() {
     let mut node = Node::new();

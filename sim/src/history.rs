@@ -310,6 +310,7 @@ impl World {
                 let fault = dice.pick(&DiskFault::ALL);
                 let until = self.now + dice.millis(1000, 20_000);
                 self.say(format!("the disk: {fault:?} until {} ms", until.as_millis()));
+                self.plugin.end_disk_fault(self.now);
                 self.plugin.disk = Some((fault, until));
             }
             Action::Hotplug => self.hotplug(&mut dice),
@@ -382,7 +383,7 @@ impl World {
     fn recover(&mut self) {
         self.kernel.lock().faults = Faults::default();
         self.plugin.running.lives = None;
-        self.plugin.disk = None;
+        self.plugin.end_disk_fault(self.now);
         self.say("== nothing happens any more");
         if let Err(faulty) = self.file {
             self.say(format!("the configuration is not {faulty:?} any more"));

@@ -420,7 +420,7 @@ impl World {
     fn on_own_pool(&mut self, all: &[Occupant]) -> Option<String> {
         // The state file may be older than what is in force.
         let is_uncertain = self.oracle.is_unsteady
-            || self.plugin.disk.is_some()
+            || self.plugin.may_lack_claims(self.now)
             || self.plugin.has_lost_memory()
             || self.has_refused();
         let pools = if is_uncertain { BTreeMap::new() } else { self.own_pools() };
@@ -700,7 +700,7 @@ impl World {
     /// An interrupt on exclusive CPUs of containers that have none by the configuration, or a file that
     /// was not put back after the last exclusive container.
     fn wrong_interrupts(&self) -> Option<String> {
-        if self.oracle.is_disturbed || self.plugin.disk.is_some() {
+        if self.oracle.is_disturbed {
             return None;
         }
         let kernel = self.kernel.lock();
@@ -1076,7 +1076,7 @@ impl World {
     pub fn lasting_memory(&self) -> Vec<MemoryClaim> {
         let uncertain = self.oracle.is_disturbed
             || self.settings.other_plugin
-            || self.plugin.disk.is_some()
+            || self.plugin.may_lack_claims(self.now)
             || self.plugin.has_lost_memory()
             || self.in_force.memory.is_none();
         if uncertain {

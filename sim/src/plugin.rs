@@ -65,8 +65,10 @@ pub struct Plugin {
     /// Calls that the edge has not answered.
     pub pending: BTreeMap<CallId, AnswerKind>,
     is_stepping: bool,
-    /// The disk's fault and its end.
+    /// The disk's last fault and its end.
     pub disk: Option<(DiskFault, Duration)>,
+    /// The end of the last fault before that in which writes failed.
+    failed_until: Option<Duration>,
     pub steps: u64,
     /// The number of effects so far, and of saves among them.
     pub effects: u64,
@@ -167,10 +169,24 @@ impl Plugin {
         self.disk.filter(|(_, until)| now < *until)
     }
 
+    /// Whether the state file may lack the last claims.
+    pub fn may_lack_claims(&self, now: Duration) -> bool {
+        self.disk.is_some_and(|(_, until)| now < until + CHANGE)
+    }
+
     /// Whether a file that was to be written may still say what it said before.
     pub fn may_lack_files(&self, now: Duration) -> bool {
         let retry = Duration::from_secs(6);
-        self.disk.is_some_and(|(fault, until)| fault.error().is_some() && now < until + retry)
+        let last = self.disk.filter(|(fault, _)| fault.error().is_some()).map(|(_, until)| until);
+        last.max(self.failed_until).is_some_and(|until| now < until + retry)
+    }
+
+    pub fn end_disk_fault(&mut self, now: Duration) {
+        let Some((fault, until)) = &mut self.disk else { return };
+        *until = now.min(*until);
+        if fault.error().is_some() {
+            self.failed_until = Some(*until);
+        }
     }
 
     pub fn is_stalled(&self, now: Duration) -> bool {
@@ -705,14 +721,13 @@ impl World {
         }
     }
 
-    /// The CPUs that the state file has for a container; an error if a disk fault may have kept the last
-    /// ones out of it.
-    fn claim_on_disk(&self, container: &Container) -> Result<Option<CpuSet>, DiskFault> {
+    /// The CPUs that the state file has for a container; an error if it may lack the last ones.
+    fn claim_on_disk(&self, container: &Container) -> Result<Option<CpuSet>, ()> {
         let pod = &self.pods[&container.pod];
-        match self.plugin.disk {
-            Some((fault, until)) if self.now < until + CHANGE => Err(fault),
-            _ => Ok(self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name)),
+        if self.plugin.may_lack_claims(self.now) {
+            return Err(());
         }
+        Ok(self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name))
     }
 
     pub fn note_writes(&mut self) {

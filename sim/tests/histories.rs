@@ -67,6 +67,13 @@ fn a_write_into_a_class_without_a_value_is_noticed_at_once() {
     check("7700338");
 }
 
+/// Decisions about other containers follow a failed write of a container's files more often than the
+/// write is tried again.
+#[test]
+fn files_are_written_soon_after_the_disk_works_again() {
+    check("7703229");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

@@ -263,8 +263,13 @@ impl ExposedFiles {
             Files::Follow { shown, .. } if !shown.is_settled() => Some(PAUSE),
             Files::Follow { .. } | Files::Stay => None,
         });
-        // The longest pause: nothing is tried more often on a disk that fails.
-        self.due = pause.max().map(|pause| now + pause);
+        // The longest pause: nothing is tried more often on a disk that fails. A time that is set stays:
+        // each decision comes here, and many of them would put it off again and again.
+        let earlier = self.due.filter(|due| now < *due);
+        self.due = pause.max().map(|pause| {
+            let next = now + pause;
+            earlier.map_or(next, |due| due.min(next))
+        });
     }
 }
 
@@ -278,4 +283,28 @@ fn reach_of(ledger: &Ledger, target: &Target) -> Reach {
 fn runs_on(verifier: Option<&Verifier>, target: &Target) -> Option<CpuSet> {
     let found = verifier?.observe(target.cgroup.as_ref()?)?;
     Some(found.runs_on.unwrap_or(found.cpus))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the test needs some moment to start from")]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn decisions_do_not_put_off_the_next_try() {
+        let start = Instant::now();
+        let disk = Disk::start().unwrap();
+        let directories = Directories::below(Path::new("/state"), Arc::new(disk));
+        let mut files = ExposedFiles::new(directories);
+        files.files.insert(ContainerId("a".to_owned()), Files::Left);
+        for seconds in 0..5 {
+            files.schedule(start + Duration::from_secs(seconds));
+            assert_eq!(files.due(), Some(start + RETRY));
+        }
+        files.schedule(start + RETRY);
+        assert_eq!(files.due(), Some(start + RETRY * 2));
+    }
 }

@@ -11,7 +11,7 @@ use crate::runtime::TIMEOUT;
 use crate::trace::take_records;
 use crate::world::World;
 use cpuset::CpuSet;
-use ledger::{Claim, MemoryClaim};
+use ledger::{Call, Claim, Event, MemoryClaim};
 use nri::{AnswerKind, CallError, Decoded, Exchange};
 use nri_cpu_manager::checkpoint::{self, SavedClaims, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
@@ -314,25 +314,26 @@ impl World {
         if !self.runtime.connected {
             return self.connect();
         }
-        let mut list = self.list(true);
-        for container in &mut list.containers {
-            // The instance does not know what the first one set for containers that were created while
-            // both were connected.
-            if dice.percent(50) {
-                let linux = container.linux.mut_or_insert_default();
-                let cpu = &mut linux.resources.mut_or_insert_default().cpu;
-                cpu.mut_or_insert_default().cpus.clear();
-            }
-        }
         let capabilities = self.settings.capabilities();
         self.input(Input::Connected { capabilities, answer_within: TIMEOUT });
-        let list = list.write_to_bytes().expect("protobuf");
+        let list = self.list(true).write_to_bytes().expect("protobuf");
         let decoded = Exchange::new(READS).decode("Synchronize", &list);
         let Ok(Decoded::Call(call, _)) = decoded else {
             return self.fail("the list was not understood");
         };
-        if let Asked::Call(call) = asked(call, false) {
-            self.input(Input::Call(CallId(0), call));
+        if let Asked::Call(Call::Event(Event::Synchronize { pods, mut containers })) =
+            asked(call, false)
+        {
+            for container in &mut containers {
+                // The instance does not know what the first one set for containers that were created
+                // while both were connected.
+                if dice.percent(50) {
+                    (container.cpus, container.mems) = (None, None);
+                    container.followed = true;
+                }
+            }
+            let list = Event::Synchronize { pods, containers };
+            self.input(Input::Call(CallId(0), list.into()));
         }
         if let Some(saved) = self.plugin.saved_memory.clone() {
             self.check_lasting_memory(&memory, &saved);

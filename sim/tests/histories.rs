@@ -74,6 +74,12 @@ fn files_are_written_soon_after_the_disk_works_again() {
     check("7703229");
 }
 
+/// The disk is full while a container is resized, so the state file has the request from before.
+#[test]
+fn another_instance_knows_a_resize_that_could_not_be_saved() {
+    check("7700185");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

@@ -5,7 +5,8 @@ use ledger::{Call, Event};
 
 /// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
 /// CRI-O, after a restart, lists what it set when it created them. Their requests are as old, and
-/// no file of the kernel has the present ones, so these containers are marked as outdated.
+/// no file of the kernel has the present ones, so these containers are marked as outdated. A standby
+/// does not know what the other instance set, but it has followed the requests.
 pub(super) fn correct_list(verifier: Option<&Verifier>, call: &mut Call) {
     let Call::Event(Event::Synchronize { containers, .. }) = call else { return };
     let Some(verifier) = verifier else { return };
@@ -13,8 +14,8 @@ pub(super) fn correct_list(verifier: Option<&Verifier>, call: &mut Call) {
         let observed = container.cgroup.as_ref().and_then(|group| verifier.observe(group));
         let Some(Observed { cpus: set, runs_on, mems, partitioned }) = observed else { continue };
         container.partitioned = partitioned;
-        container.outdated = container.cpus != Some(set);
-        if container.outdated {
+        if container.cpus != Some(set) {
+            container.outdated = !container.followed;
             let listed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
             log::info!(
                 "container {}: the runtime reports other CPUs than its cgroup has (runtime={listed} cgroup={set})",

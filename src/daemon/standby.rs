@@ -104,11 +104,14 @@ impl Listed {
         match call {
             Call::Admission(Admission::Create { pod, container }) => {
                 self.enter_pod(pod);
-                self.enter(Container { not_started: true, ..container });
+                self.enter(Container { not_started: true, followed: true, ..container });
             }
             Call::Admission(Admission::Update { container, wanted, .. }) => {
                 if let Some(known) = self.container(&container.id) {
                     known.cpu = known.cpu.changed_by(wanted.cpu);
+                    known.limits.extend(wanted.limits);
+                    known.limits.retain(|_, bytes| *bytes > 0);
+                    known.followed = true;
                 }
             }
             Call::Event(Event::RunPod(pod) | Event::UpdatePod(pod)) => self.enter_pod(pod),
@@ -151,6 +154,7 @@ impl Listed {
 mod tests {
     use super::*;
     use ledger::{ContainerId, CpuRequest, MilliCpu, PodUid, PoolKind, Qos, SandboxId, Wanted};
+    use placement::memory_manager::{Amounts, MemoryKind};
 
     fn pod(name: &str) -> Pod {
         Pod {
@@ -186,11 +190,12 @@ mod tests {
         let started = Event::Started { pod: pod("b"), container: container("b1", "b") };
         node.follow(started.into());
         let three = CpuRequest { request: Some(MilliCpu(3000)), limit: Some(MilliCpu(3000)) };
+        let more = Amounts::from([(MemoryKind::Memory, 1 << 30)]);
         node.follow(
             Admission::Update {
                 pod: pod("b"),
                 container: container("b2", "b"),
-                wanted: Wanted { cpu: three, ..Wanted::default() },
+                wanted: Wanted { cpu: three, limits: more.clone(), ..Wanted::default() },
             }
             .into(),
         );
@@ -199,7 +204,14 @@ mod tests {
         node.follow(create("c1", "c"));
         node.follow(Event::RemovePod(SandboxId("c".to_owned())).into());
         assert_eq!(node.pods, [pod("b")]);
-        let waits = Container { not_started: true, cpu: three, ..container("b2", "b") };
-        assert_eq!(node.containers, [container("b1", "b"), waits]);
+        let starts = Container { followed: true, ..container("b1", "b") };
+        let waits = Container {
+            not_started: true,
+            followed: true,
+            cpu: three,
+            limits: more,
+            ..container("b2", "b")
+        };
+        assert_eq!(node.containers, [starts, waits]);
     }
 }

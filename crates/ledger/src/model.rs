@@ -258,6 +258,9 @@ pub struct Container {
     /// Whether the runtime's description is older than the present settings: CRI-O, after a
     /// restart, lists containers as it created them, `cpu` included.
     pub outdated: bool,
+    /// Whether a standby has recorded its creation or its last update: `cpu` and `limits` are the present
+    /// ones then, even if `cpus` is not.
+    pub followed: bool,
     pub not_started: bool,
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.
@@ -286,6 +289,7 @@ impl Container {
             devices: Vec::new(),
             partitioned: false,
             outdated: false,
+            followed: false,
             not_started: false,
             cgroup: None,
             created_at: None,

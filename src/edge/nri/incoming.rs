@@ -115,6 +115,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         runs_on: None,
         partitioned: false,
         outdated: false,
+        followed: false,
         not_started: container.state == wire::ContainerState::CONTAINER_CREATED.into(),
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }

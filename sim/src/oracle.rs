@@ -1053,10 +1053,13 @@ impl World {
         let topology = self.settings.topology();
         let near = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(&allowed));
         let near: CpuSet = near.flat_map(|node| CpuSet::of(node.id)).collect();
-        // After a move memory follows with the next message to the runtime.
-        let has_moved = self.in_force.rebalance.is_some();
-        let is_right =
-            has_moved || near.is_subset(&set) && (set - near).iter().all(|node| node > 1);
+        // After a move, and after a notice, memory follows with the next message to the runtime. A notice
+        // ends with fewer CPUs, so that the container has only too many nodes before.
+        let follows_later = !self.settings.capabilities().unsolicited_updates;
+        let has_moved = follows_later && self.in_force.rebalance.is_some();
+        let has_left = follows_later && !self.in_force.shrink_notice().is_zero();
+        let is_right = has_moved
+            || near.is_subset(&set) && (has_left || (set - near).iter().all(|node| node > 1));
         if is_right { None } else { Some(format!("runs on {allowed}, and has memory on {set}")) }
     }
 

@@ -37,7 +37,7 @@ pub struct Settings {
 
 impl Settings {
     /// How long a running container keeps CPUs that a resize takes away.
-    pub(super) fn shrink_notice(&self) -> Duration {
+    pub fn shrink_notice(&self) -> Duration {
         let notice = Duration::from_secs(self.notice_seconds.into());
         self.placement.options.scale_delay.unwrap_or(notice)
     }

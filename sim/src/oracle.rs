@@ -635,10 +635,17 @@ impl World {
             let is_over = matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
             !is_over && (refused == 0 || serials > refused as usize)
         };
+        // Until its notice ends, a container keeps the CPUs that a resize takes away.
+        let held = |pod: &Pod, slot: usize| {
+            let instance = pod.slots[slot].instance.and_then(|serial| self.containers.get(&serial));
+            let exclusive = instance.and_then(|container| container.exclusive);
+            exclusive.map_or(0, |cpus| cpus.len() as u64 * 1000)
+        };
         // Like the kubelet, the plugin may choose other CPUs for a container than those of the pod's ended
         // init containers, and the pod holds both. A container without resources requests the pod's.
         let most = |pod: &Pod| {
-            let slots: u64 = (0..pod.slots.len()).map(|slot| pod.of_container(slot).0).sum();
+            let slots = (0..pod.slots.len()).map(|at| pod.of_container(at).0.max(held(pod, at)));
+            let slots: u64 = slots.sum();
             slots.max(pod.request()).div_ceil(1000)
         };
         let asked: u64 = self.pods.values().filter(has_cpus).map(most).sum();

@@ -27,7 +27,7 @@
 //! containers that share an own pool run on exactly its CPUs.
 //!
 //! Except in these windows, a shared container runs on CPUs that the kernel was booted to isolate only if
-//! no other CPU is left. A container has such CPUs exclusively only as the configuration or its own wish
+//! no other CPU is left, or if the plugin has not answered the list and may be about to give it these. A container has such CPUs exclusively only as the configuration or its own wish
 //! says.
 //!
 //! When a container first gets exclusive CPUs by an answer, the state file has them. Where only restarts
@@ -525,8 +525,14 @@ impl World {
             let is_bound = self.is_bound_above(one.pod);
             // The runtime updates no pause container in the kernel's place.
             let is_refused = one.container.is_none() && self.has_refused();
+            // Before the answer to the list, cgroups above a running container may already have exclusive
+            // CPUs that it is about to get, also if the plugin dies.
+            let may_get_them = !self.runtime.synchronized
+                && container.is_some()
+                && may_have_exclusive(&self.pods[&one.pod]);
             if self.window_of(one, is_bound).is_none()
                 && !is_refused
+                && !may_get_them
                 && lingering.all(|other| self.window_of(other, false).is_none())
                 && !self.is_bounded(one.pod, container)
             {

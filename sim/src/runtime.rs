@@ -375,8 +375,9 @@ impl World {
         if let Some(adjust) = current.reply.adjust.as_mut()
             && is_other
         {
-            adjust.linux.mut_or_insert_default().resources.mut_or_insert_default().cpu =
-                MessageField::some(wire::LinuxCPU { cpus: "0".to_owned(), ..Default::default() });
+            let linux = adjust.linux.mut_or_insert_default();
+            let cpu = &mut linux.resources.mut_or_insert_default().cpu;
+            cpu.mut_or_insert_default().cpus = "0".to_owned();
         }
         let id = CallId(APPROVAL + current.number);
         current.call = Some(id);

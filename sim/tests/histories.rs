@@ -80,6 +80,12 @@ fn another_instance_knows_a_resize_that_could_not_be_saved() {
     check("7700185");
 }
 
+/// The state directory is lost, and a configuration of that time gives the container shared CPUs.
+#[test]
+fn a_partition_ends_whose_container_shares_cpus_after_a_loss_of_the_state() {
+    check("8815169");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

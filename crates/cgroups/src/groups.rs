@@ -153,7 +153,7 @@ impl Groups {
                     break tree;
                 }
             };
-            self.adopt_partitions(&tree, &mut goal);
+            self.adopt_partitions(layout, &tree, &mut goal);
             goal.ours
                 .retain(|group| self.stuck.get(group) != Some(&tree.partition(group).exclusive));
             self.find_ended(&goal, &tree, &mut report);
@@ -228,10 +228,17 @@ impl Groups {
         report
     }
 
-    /// After a loss of the memory, the exclusive CPUs of containers that must be partitions, and of
-    /// cgroups above them, still count as this program's.
-    fn adopt_partitions(&mut self, tree: &CgroupTree, goal: &mut Goal) {
-        for leaf in goal.partitions.iter().filter(|leaf| tree.is_partition(leaf)) {
+    /// After a loss of the memory, the exclusive CPUs of containers that must be partitions, or share CPUs
+    /// by now, and of cgroups above them, still count as this program's.
+    fn adopt_partitions(&mut self, layout: &Layout, tree: &CgroupTree, goal: &mut Goal) {
+        let shares = |leaf: &CgroupPath| {
+            !goal.exclusive.contains_key(leaf)
+                && layout.pods.iter().any(|pod| leaf.parent().as_ref() == Some(&pod.group))
+        };
+        let is_ours = |leaf: &CgroupPath| goal.partitions.contains(leaf) || shares(leaf);
+        let partitions = tree.groups().filter(|group| tree.is_partition(group));
+        let leaves: Vec<CgroupPath> = partitions.filter(|leaf| is_ours(leaf)).cloned().collect();
+        for leaf in leaves {
             for group in leaf.ancestors().into_iter().chain([leaf.clone()]) {
                 if goal.ours.insert(group.clone()) {
                     self.memory.change(&group, |record| record.exclusive = true);
@@ -368,14 +375,14 @@ impl Groups {
             if files.state.is_valid() && goal.partitions.contains(group) {
                 self.partitions.insert(group.clone());
             }
-            let Some(record) = self.memory.get(group) else { continue };
-            if record.exclusive && files == PartitionFiles::default() {
-                self.memory.change(group, |record| record.exclusive = false);
-            }
             // A class or pod with no value of this program is included: a value that another one writes
             // there can exclude all CPUs of a cgroup below.
             if goal.binds(group) && (is_binder(goal, group) || self.memory.get(group).is_some()) {
                 self.binding.insert(group.clone());
+            }
+            let Some(record) = self.memory.get(group) else { continue };
+            if record.exclusive && files == PartitionFiles::default() {
+                self.memory.change(group, |record| record.exclusive = false);
             }
             let Some(record) = self.memory.get(group) else { continue };
             if goal.exclusive.get(group) == Some(&set) && !goal.mixed.contains(group) {

@@ -311,6 +311,25 @@ fn after_a_loss_of_the_memory_the_value_that_would_be_written_is_no_bound() {
 
 /// As where the runtime names cgroups of another hierarchy, because the node is a container.
 #[test]
+fn after_a_loss_of_the_memory_a_container_that_shares_cpus_is_a_partition_no_longer() {
+    let mut node = Node::new();
+    let container = "kubepods/burstable/poda/c";
+    node.set(container, "7");
+    let file = |group: &str, name: &str| node.root.path().join(group).join(name);
+    fs::write(file("", "cpuset.cpus.effective"), "0-6\n").unwrap();
+    for group in ["kubepods", CLASS, "kubepods/burstable/poda", container] {
+        for name in ["cpuset.cpus.exclusive", "cpuset.cpus.exclusive.effective"] {
+            fs::write(file(group, name), "7\n").unwrap();
+        }
+    }
+    fs::write(file(container, "cpuset.cpus.effective"), "7\n").unwrap();
+    let partition = file(container, PARTITION);
+    fs::write(&partition, "root\n").unwrap();
+    node.follow("0-7");
+    assert_eq!(fs::read_to_string(partition).unwrap().trim(), "member");
+}
+
+#[test]
 fn a_running_pod_whose_cgroup_is_not_in_the_hierarchy_is_reported() {
     let mut node = Node::new();
     node.pods.push("node/kubepods/podx");

@@ -519,6 +519,14 @@ impl World {
             if !shares || cpus.is_empty() || !has_others {
                 continue;
             }
+            // It has the CPUs of its partition alone, also if no update has set them yet.
+            let is_partition = |container: &Container| {
+                let group = crate::node::group(&self.dir(container));
+                self.kernel.lock().is_partition_of(&group, one.allowed)
+            };
+            if container.is_some_and(is_partition) {
+                continue;
+            }
             // Its pod has CPUs that an exclusive sibling has still to leave.
             let siblings = all.iter().filter(|other| other.pod == one.pod);
             let mut lingering = siblings.filter(|other| other.exclusive.is_some());

@@ -212,6 +212,8 @@ impl World {
     /// Removes the state directory.
     fn forget(&mut self) {
         if !self.plugin.is_alive() {
+            let has_originals = self.kernel.lock().changed_tunable().is_some();
+            self.plugin.has_lost_originals |= has_originals;
             self.plugin.forget();
         }
     }

@@ -727,6 +727,9 @@ impl World {
         let kernel = self.kernel.lock();
         let is_exclusive = |container: &&Container| container.has_exclusive();
         if !self.containers.values().any(|container| is_exclusive(&container)) {
+            if self.plugin.has_lost_originals {
+                return None;
+            }
             let (path, text) = kernel.changed_tunable()?;
             return Some(format!("{} still says {text}", path.display()));
         }

@@ -58,6 +58,8 @@ pub struct Plugin {
     /// The number of processes so far.
     pub process: u64,
     storage: StateDirectory,
+    /// Whether the state directory was deleted while it had values to put back into files of interrupts.
+    pub has_lost_originals: bool,
     state_file: Option<Vec<u8>>,
     writing: Option<Vec<u8>>,
     /// The memory in the last save of the running process; `None` if it has saved nothing yet.

@@ -27,8 +27,8 @@
 //! containers that share an own pool run on exactly its CPUs.
 //!
 //! Except in these windows, a shared container runs on CPUs that the kernel was booted to isolate only if
-//! no other CPU is left, or if the plugin has not answered the list and may be about to give it these. A container has such CPUs exclusively only as the configuration or its own wish
-//! says.
+//! no other CPU is left, or if the plugin has not answered the list and may be about to give it these. A
+//! container has such CPUs exclusively only as the configuration or its own wish says.
 //!
 //! When a container first gets exclusive CPUs by an answer, the state file has them. Where only restarts
 //! happen and cgroups bind, the plugin finds no container on other CPUs than decided.

@@ -309,7 +309,6 @@ fn after_a_loss_of_the_memory_the_value_that_would_be_written_is_no_bound() {
     assert_eq!(node.follow("0-7"), "0-7");
 }
 
-/// As where the runtime names cgroups of another hierarchy, because the node is a container.
 #[test]
 fn after_a_loss_of_the_memory_a_container_that_shares_cpus_is_a_partition_no_longer() {
     let mut node = Node::new();
@@ -329,6 +328,7 @@ fn after_a_loss_of_the_memory_a_container_that_shares_cpus_is_a_partition_no_lon
     assert_eq!(fs::read_to_string(partition).unwrap().trim(), "member");
 }
 
+/// As where the runtime names cgroups of another hierarchy, because the node is a container.
 #[test]
 fn a_running_pod_whose_cgroup_is_not_in_the_hierarchy_is_reported() {
     let mut node = Node::new();

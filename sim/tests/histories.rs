@@ -80,6 +80,13 @@ fn another_instance_knows_a_resize_that_could_not_be_saved() {
     check("7700185");
 }
 
+/// A program puts an exclusive container on all CPUs, while a pod for the reserved ones starts in a class
+/// that is still on the container's CPU: each waits for the other.
+#[test]
+fn a_class_for_the_reserved_cpus_gets_them_though_a_container_strayed_there() {
+    check("1388");
+}
+
 /// The state directory is lost, and a configuration of that time gives the container shared CPUs.
 #[test]
 fn a_partition_ends_whose_container_shares_cpus_after_a_loss_of_the_state() {

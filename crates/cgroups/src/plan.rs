@@ -828,7 +828,8 @@ impl<'a> Survey<'a> {
 
     /// The part of its pool that a cgroup gets now, without CPUs that others have still to leave. If they
     /// have to leave all of it, the cgroup shares the pool with them, as it needs a CPU. Only if all of
-    /// them can leave in this plan (`cramped`), it waits for that on its present CPUs.
+    /// them can leave in this plan (`cramped`), it waits for that on its present CPUs, without exclusive
+    /// ones: those that leave may go there.
     fn pool_of(&mut self, group: &CgroupPath, above: CpuSet) -> CpuSet {
         let pool = self.goal.pool_within(group, above);
         let withheld = (pool - self.tree.effective(group)) & self.lingering;
@@ -837,11 +838,12 @@ impl<'a> Survey<'a> {
             self.withheld |= withheld;
             return left;
         }
-        if !pool.is_subset(&self.cramped) {
+        let present = self.tree.effective(group) - self.goal.claims();
+        if !pool.is_subset(&self.cramped) || present.is_empty() {
             return pool;
         }
         self.withheld |= withheld;
-        self.tree.effective(group)
+        present
     }
 
     fn bind(&mut self, kind: AimKind, group: &CgroupPath, value: CpuSet, above: CpuSet) {

@@ -312,6 +312,19 @@ fn a_container_without_another_cpu_does_not_wait_for_its_sibling() {
     check(&mut tree(&groups), &goal, &["k/poda/side 0-3,6-7"]);
 }
 
+/// Another program has put an exclusive container on all CPUs of a class, which is on its CPU. The pod's
+/// cgroup cannot be written.
+#[test]
+fn a_class_that_waits_for_a_container_leaves_the_containers_own_cpu() {
+    let groups =
+        [("k/poda", ""), ("k/poda/c", "0-7"), ("k/system", "4-7"), ("k/system/podb/c", "")];
+    let mut goal = goal("2-3,5-7", &[("k/poda/c", "4")], &["k/system", "k/poda"]);
+    goal.pools = [(path("k/system"), cpus("0-1"))].into();
+    goal.distrusted = [path("k/poda")].into();
+    let expected = ["k/system 5-7", "k/poda/c 4", "k/system 0-1"];
+    check(&mut tree(&groups), &goal, &expected);
+}
+
 /// With `strict-cpu-reservation`, a class with a pod on the reserved CPU gets a pod on the others.
 #[test]
 fn pods_keep_to_their_pools_before_their_class_grows() {

@@ -87,6 +87,12 @@ fn a_class_for_the_reserved_cpus_gets_them_though_a_container_strayed_there() {
     check("1388");
 }
 
+/// A program keeps a class to the reserved CPU and an exclusive one, and a pod in it has neither.
+#[test]
+fn a_pod_whose_class_is_kept_to_other_cpus_leaves_the_exclusive_ones() {
+    check("9204766");
+}
+
 /// The state directory is lost, and a configuration of that time gives the container shared CPUs.
 #[test]
 fn a_partition_ends_whose_container_shares_cpus_after_a_loss_of_the_state() {

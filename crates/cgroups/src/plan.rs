@@ -848,7 +848,9 @@ impl<'a> Survey<'a> {
 
     fn bind(&mut self, kind: AimKind, group: &CgroupPath, value: CpuSet, above: CpuSet) {
         let set = self.tree.cpus(group).unwrap_or_default();
-        let binds = !set.is_empty() || above.is_subset(&value);
+        // One without a CPU of `above` has the right CPUs in the end, but the cgroup above cannot get there:
+        // it would take the last CPU that they have in common.
+        let binds = if set.is_empty() { above.is_subset(&value) } else { !set.is_disjoint(&above) };
         let is_bound = binds && cut(set, above) == cut(value, above);
         if !is_bound && !value.is_disjoint(&above) {
             self.aims.push(Aim { group: group.clone(), kind, value, above });

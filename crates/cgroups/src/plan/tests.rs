@@ -325,6 +325,24 @@ fn a_class_that_waits_for_a_container_leaves_the_containers_own_cpu() {
     check(&mut tree(&groups), &goal, &expected);
 }
 
+/// Another program keeps a class to the reserved CPU and to an exclusive one.
+#[test]
+fn a_pod_with_no_cpu_of_its_pool_leaves_an_exclusive_one() {
+    let groups = [
+        ("k/burstable", "0-1"),
+        ("k/burstable/poda", "0,2-7"),
+        ("k/burstable/poda/c", ""),
+        ("k/burstable/podb", "1"),
+        ("k/burstable/podb/c", ""),
+        ("k/podg/c", "0,2-4"),
+    ];
+    let mut goal = goal("5-7", &[("k/podg/c", "0,2-4")], &["k/burstable"]);
+    let pools = [("k/burstable", "1,5-7"), ("k/burstable/poda", "5-7"), ("k/burstable/podb", "1")];
+    goal.pools = pools.map(|(group, list)| (path(group), cpus(list))).into();
+    goal.bounds.insert(path("k/burstable"), cpus("0-1"));
+    check(&mut tree(&groups), &goal, &["k/burstable/poda 1", "k/burstable 1"]);
+}
+
 /// With `strict-cpu-reservation`, a class with a pod on the reserved CPU gets a pod on the others.
 #[test]
 fn pods_keep_to_their_pools_before_their_class_grows() {

@@ -93,6 +93,13 @@ fn a_pod_whose_class_is_kept_to_other_cpus_leaves_the_exclusive_ones() {
     check("9204766");
 }
 
+/// The plugin dies between the writes that follow a resize, which gave up a CPU that the kernel was booted
+/// to isolate.
+#[test]
+fn no_sibling_enters_an_isolated_cpu_that_its_pod_gives_up() {
+    check("9304397");
+}
+
 /// The state directory is lost, and a configuration of that time gives the container shared CPUs.
 #[test]
 fn a_partition_ends_whose_container_shares_cpus_after_a_loss_of_the_state() {

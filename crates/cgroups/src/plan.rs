@@ -139,9 +139,10 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Execution<'_, W> {
             if self.goal.mixed.contains(&aim.group) && effective.is_subset(&aim.value) {
                 continue;
             }
-            // The cgroup above may still have exclusive CPUs, which this one must not gain.
+            // The cgroup above may still have exclusive CPUs, or others that it is about to lose, which this
+            // one must not gain.
             let gains = self.tree.above(&aim.group) - effective;
-            let value = aim.value - (gains & claims);
+            let value = aim.value - (gains & claims) - (gains - aim.above);
             if self.tree.cpus(&aim.group) != Some(value) {
                 self.put_after_widening(&aims, &aim.group, value);
             }

@@ -343,6 +343,15 @@ fn a_pod_with_no_cpu_of_its_pool_leaves_an_exclusive_one() {
     check(&mut tree(&groups), &goal, &["k/burstable/poda 1", "k/burstable 1"]);
 }
 
+/// A container has given up CPUs, one of which is not in the pool, as those that the kernel was booted to
+/// isolate.
+#[test]
+fn a_sibling_does_not_enter_cpus_that_its_pod_is_about_to_lose() {
+    let groups = [("k/poda", "0-5,7"), ("k/poda/c", "4"), ("k/poda/side", "0-3,6")];
+    let goal = goal("0-3,5", &[("k/poda/c", "4")], &["k/poda"]);
+    check(&mut tree(&groups), &goal, &["k/poda/side 0-3,5-6", "k/poda 0-5"]);
+}
+
 /// With `strict-cpu-reservation`, a class with a pod on the reserved CPU gets a pod on the others.
 #[test]
 fn pods_keep_to_their_pools_before_their_class_grows() {

@@ -28,45 +28,49 @@ const PAUSE: u32 = 50;
 /// Publishes what was observed after each sample, until the daemon ends. `ask` asks the daemon; `proc` is
 /// usually `/proc`, and the host's `/proc/interrupts` may be mounted in `host`.
 pub(super) async fn monitor(
-    ask: impl AsyncFn() -> Asked,
+    ask: impl AsyncFn() -> Option<Asked>,
     proc: PathBuf,
     host: Option<PathBuf>,
     figures: watch::Sender<Arc<NoiseFigures>>,
 ) {
     let mut history = NoiseHistory::default();
     loop {
-        let begin = Instant::now();
-        let before = ask().await;
-        if before.owners.is_empty() {
-            history.pause();
-        } else {
-            let cpus = before.owners.iter().map(|owner| owner.cpus).collect();
-            let read = in_background({
-                let (proc, host) = (proc.clone(), host.clone());
-                move || {
-                    let files = NoiseFiles::new(&proc, host.as_deref());
-                    files.sample(&Linux, cpus).map(|sample| (sample, files.unmovable()))
+        let mut took = Duration::ZERO;
+        if let Some(before) = ask().await {
+            if before.owners.is_empty() {
+                history.pause();
+            } else {
+                let begin = Instant::now();
+                let cpus = before.owners.iter().map(|owner| owner.cpus).collect();
+                let read = in_background({
+                    let (proc, host) = (proc.clone(), host.clone());
+                    move || {
+                        let files = NoiseFiles::new(&proc, host.as_deref());
+                        files.sample(&Linux, cpus).map(|sample| (sample, files.unmovable()))
+                    }
+                });
+                // A panic of the thread is in the log.
+                let Ok(read) = read.await else { return };
+                took = begin.elapsed();
+                match (read, ask().await) {
+                    (Ok((sample, unmovable)), Some(after)) => {
+                        // Of CPUs that changed hands meanwhile, nothing is certain.
+                        let owners = steady(&before.owners, &after.owners);
+                        let moment = Moment { at: begin.into_std(), owners, sample };
+                        history.add(moment, &(&unmovable | &after.refused));
+                    }
+                    // Whose CPUs these were is not known.
+                    (Ok(_), None) => {}
+                    (Err(error), _) => history.fail(error.to_string()),
                 }
-            });
-            // A panic of the thread is in the log.
-            let Ok(read) = read.await else { return };
-            let after = ask().await;
-            match read {
-                Ok((sample, unmovable)) => {
-                    // Of CPUs that changed hands meanwhile, nothing is certain.
-                    let owners = steady(&before.owners, &after.owners);
-                    let moment = Moment { at: begin.into_std(), owners, sample };
-                    history.add(moment, &(&unmovable | &after.refused));
-                }
-                Err(error) => history.fail(error.to_string()),
             }
+            figures.send_replace(Arc::new(history.figures.clone()));
         }
-        figures.send_replace(Arc::new(history.figures.clone()));
-        sleep(PERIOD.max(begin.elapsed() * PAUSE)).await;
+        sleep(PERIOD.max(took * PAUSE)).await;
     }
 }
 
-/// What the daemon says. Nothing while it is too busy to answer.
+/// What the daemon says.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     owners: Vec<Owner>,
@@ -75,14 +79,15 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) async fn of(source: &ViewSource) -> Asked {
-        let Ok(view) = source.view().await else { return Asked::default() };
-        let Some(node) = view.status(now()).node else { return Asked::default() };
+    /// `None` while the daemon is too busy to answer.
+    pub(super) async fn of(source: &ViewSource) -> Option<Asked> {
+        let view = source.view().await.ok()?;
+        let Some(node) = view.status(now()).node else { return Some(Asked::default()) };
         let refused = node.interrupts.iter().flat_map(|interrupts| &interrupts.refused);
-        Asked {
+        Some(Asked {
             owners: Watched::of(&node.containers).owners,
             refused: refused.map(|interrupt| interrupt.number).collect(),
-        }
+        })
     }
 }
 
@@ -248,10 +253,12 @@ mod tests {
     async fn samples_are_taken_and_published_while_somebody_has_exclusive_cpus() {
         let proc = tempfile::tempdir().unwrap();
         let has_owner = AtomicBool::new(true);
+        let is_busy = AtomicBool::new(false);
         let ask = async || {
             let owners =
                 if has_owner.load(Relaxed) { vec![owner("db", "2-3")] } else { Vec::new() };
-            Asked { owners, refused: BTreeSet::from([41]) }
+            let is_busy = is_busy.swap(false, Relaxed);
+            if is_busy { None } else { Some(Asked { owners, refused: BTreeSet::from([41]) }) }
         };
         let (publish, mut figures) = watch::channel(Arc::default());
         let monitored = monitor(ask, proc.path().to_owned(), None, publish);
@@ -268,11 +275,13 @@ mod tests {
             sample(proc.path(), 5);
             assert_eq!(*next(&mut figures).await, NoiseFigures::default());
             sample(proc.path(), 7);
+            // No sample is taken, and the one before still counts.
+            is_busy.store(true, Relaxed);
             let third = next(&mut figures).await;
             let recent = third.recent.as_ref().unwrap();
             let finding = &recent.containers[0].by_cpu[1].findings[0];
             assert_eq!((finding.count, finding.advice), (2, Some(noise::Advice::KernelManaged)));
-            assert_eq!(recent.seconds, PERIOD.as_secs_f64());
+            assert_eq!(recent.seconds, 2.0 * PERIOD.as_secs_f64());
             has_owner.store(false, Relaxed);
             assert_eq!(next(&mut figures).await.recent, None);
         };

@@ -10,7 +10,7 @@ use super::output::{Output, show};
 use crate::exclusivity::NoiseFiles;
 use crate::view::Status;
 use crate::view::explanation::matches;
-use crate::view::noise::{Watched, with_verdict};
+use crate::view::noise::Watched;
 use crate::view::status::ContainerStatus;
 use clap::{Args, value_parser};
 use cpuset::CpuSet;
@@ -106,7 +106,7 @@ pub fn run(
         Output::Json => serde_json::to_string_pretty(&noise)? + "\n",
     };
     show(out, &text)?;
-    let noisy = with_verdict(&noise, Verdict::Noisy);
+    let noisy = noise.with_verdict(Verdict::Noisy);
     if noisy.is_empty() { Ok(()) } else { Err(Noisy(noisy).into()) }
 }
 

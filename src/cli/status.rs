@@ -29,8 +29,6 @@ use wording::{self, count, or_none};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// The time between two statuses, in seconds, if `--watch` gives none.
 const PAUSE: &str = "2";
-/// How many sources of noise are shown of each container.
-const FINDINGS: usize = 3;
 /// Where the list of containers has their memory, on nodes where memory is counted: behind `CORES`.
 const MEMORY_COLUMN: usize = 7;
 
@@ -364,7 +362,7 @@ fn write_noise(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         writeln!(f, "  {line}")?;
     }
     for container in &noise.containers {
-        for line in heaviest(container, FINDINGS) {
+        for line in heaviest(container) {
             writeln!(f, "  {}, {line}", container.name)?;
         }
     }

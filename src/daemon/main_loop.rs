@@ -70,15 +70,14 @@ pub async fn serve(
             (None, None, "the runtime has not sent the configuration yet".to_owned())
         }
     };
-    let (publish, mut noise) = watch::channel(Arc::default());
-    let host = paths.host_root.as_ref().map(|host| host.join("proc"));
+    let (publish, noise) = watch::channel(Arc::default());
     let source = observer.clone();
     let ask = async move || Asked::of(&source).await;
-    tokio::spawn(monitor(ask, paths.proc_root.clone(), host, publish));
+    tokio::spawn(monitor(ask, paths.noise_files(), publish));
     let mut main_loop = MainLoop {
         paths,
         observer,
-        noise: noise.clone(),
+        noise,
         listening: false,
         pod_resources: None,
         executor,
@@ -111,7 +110,7 @@ pub async fn serve(
                 last_view = None;
                 main_loop.work(input).await;
             }
-            Ok(()) = noise.changed() => last_view = None,
+            Ok(()) = main_loop.noise.changed() => last_view = None,
             () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
                 if main_loop.take_over().await? {
                     last_view = None;

@@ -4,14 +4,13 @@
 //! `/proc` on a thread of the least priority.
 
 use super::in_background;
-use crate::clock::now;
 use crate::exclusivity::NoiseFiles;
 use crate::serve::ViewSource;
 use crate::view::noise::{NoiseFigures, Watched};
+use crate::view::status::ContainerStatus;
 use kernel::Linux;
 use noise::{Observation, Owner, Sample};
 use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -25,12 +24,10 @@ const RECENT: Duration = Duration::from_secs(60);
 /// its duration: observing takes at most a fiftieth of a CPU.
 const PAUSE: u32 = 50;
 
-/// Publishes what was observed after each sample, until the daemon ends. `ask` asks the daemon; `proc` is
-/// usually `/proc`, and the host's `/proc/interrupts` may be mounted in `host`.
+/// Publishes what was observed after each sample, until the daemon ends. `ask` asks the daemon.
 pub(super) async fn monitor(
     ask: impl AsyncFn() -> Option<Asked>,
-    proc: PathBuf,
-    host: Option<PathBuf>,
+    files: NoiseFiles,
     figures: watch::Sender<Arc<NoiseFigures>>,
 ) {
     let mut history = NoiseHistory::default();
@@ -42,12 +39,9 @@ pub(super) async fn monitor(
             } else {
                 let begin = Instant::now();
                 let cpus = before.owners.iter().map(|owner| owner.cpus).collect();
-                let read = in_background({
-                    let (proc, host) = (proc.clone(), host.clone());
-                    move || {
-                        let files = NoiseFiles::new(&proc, host.as_deref());
-                        files.sample(&Linux, cpus).map(|sample| (sample, files.unmovable()))
-                    }
+                let files = files.clone();
+                let read = in_background(move || {
+                    files.sample(&Linux, cpus).map(|sample| (sample, files.unmovable()))
                 });
                 // A panic of the thread is in the log.
                 let Ok(read) = read.await else { return };
@@ -82,11 +76,11 @@ impl Asked {
     /// `None` while the daemon is too busy to answer.
     pub(super) async fn of(source: &ViewSource) -> Option<Asked> {
         let view = source.view().await.ok()?;
-        let Some(node) = view.status(now()).node else { return Some(Asked::default()) };
-        let refused = node.interrupts.iter().flat_map(|interrupts| &interrupts.refused);
+        let Ok(node) = &view.node else { return Some(Asked::default()) };
+        let refused = node.own.quiet.report.refused.iter();
         Some(Asked {
-            owners: Watched::of(&node.containers).owners,
-            refused: refused.map(|interrupt| interrupt.number).collect(),
+            owners: Watched::of(&ContainerStatus::all(node)).owners,
+            refused: refused.map(|(interrupt, _)| interrupt.number).collect(),
         })
     }
 }
@@ -95,8 +89,8 @@ impl Asked {
 fn steady(before: &[Owner], after: &[Owner]) -> Vec<Owner> {
     let mut steady = Vec::new();
     for one in after {
-        let same = |other: &&Owner| other.name == one.name && other.cgroup == one.cgroup;
-        let cpus = before.iter().find(same).map(|other| other.cpus).unwrap_or_default();
+        let same = before.iter().find(|other| other.is_same(one));
+        let cpus = same.map(|other| other.cpus).unwrap_or_default();
         if !one.cpus.is_disjoint(&cpus) {
             steady.push(Owner { cpus: one.cpus & cpus, ..one.clone() });
         }
@@ -261,7 +255,7 @@ mod tests {
             if is_busy { None } else { Some(Asked { owners, refused: BTreeSet::from([41]) }) }
         };
         let (publish, mut figures) = watch::channel(Arc::default());
-        let monitored = monitor(ask, proc.path().to_owned(), None, publish);
+        let monitored = monitor(ask, NoiseFiles::new(proc.path(), None), publish);
         let checked = async {
             let next = async |figures: &mut watch::Receiver<Arc<NoiseFigures>>| {
                 figures.changed().await.unwrap();

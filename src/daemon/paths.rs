@@ -2,7 +2,7 @@
 
 use crate::checkpoint::StateError;
 use crate::config::{ConfigError, NodeIdentity, PodResources};
-use crate::exclusivity::quiet_roots;
+use crate::exclusivity::{NoiseFiles, quiet_roots};
 use quiet::Roots;
 use std::path::PathBuf;
 use topology::{TopologyError, sysfs};
@@ -30,6 +30,12 @@ impl Paths {
     /// The files of interrupts and latency knobs.
     pub fn quiet_roots(&self) -> Roots {
         quiet_roots(self.host_root.as_deref(), &self.proc_root, &self.sysfs_root)
+    }
+
+    /// The files that say what runs or fires on which CPUs.
+    pub(super) fn noise_files(&self) -> NoiseFiles {
+        let host = self.host_root.as_ref().map(|host| host.join("proc"));
+        NoiseFiles::new(&self.proc_root, host.as_deref())
     }
 }
 

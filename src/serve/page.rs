@@ -5,7 +5,7 @@ mod notices;
 
 use crate::clock::Moment;
 use crate::view::Status;
-use crate::view::noise::{heaviest, verdicts, with_verdict};
+use crate::view::noise::{heaviest, verdicts};
 use crate::view::picture::{Picture, Usage, escaped, svg};
 use crate::view::status::{ContainerStatus, NodeStatus, RebalanceStatus, RecordStatus};
 use noise::Verdict;
@@ -15,8 +15,6 @@ use std::fmt::{self, Write as _};
 const RELOAD: u32 = 5;
 /// How many of the last refusals and of the last troubles the page shows.
 const RECORDS: usize = 5;
-/// How many sources of noise the page shows of each container.
-const FINDINGS: usize = 3;
 
 /// The script that refreshes the page.
 pub const SCRIPT: &str = include_str!("page/page.js");
@@ -107,7 +105,7 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> fmt::Result {
         fact(html, "Fragmentation", &format!("{scattered:.2}"))?;
     }
     if let Some(noise) = &node.noise {
-        let noisy = with_verdict(noise, Verdict::Noisy).len();
+        let noisy = noise.with_verdict(Verdict::Noisy).len();
         fact(html, "Noisy CPUs", &noisy.to_string())?;
     }
     fact(html, "CPU manager", &escaped(&config.cpu_manager()))?;
@@ -220,7 +218,7 @@ fn write_noise(html: &mut String, node: &NodeStatus) -> fmt::Result {
         write!(html, "<li>{}</li>", escaped(&line))?;
     }
     for container in &noise.containers {
-        for line in heaviest(container, FINDINGS) {
+        for line in heaviest(container) {
             write!(html, "<li><b>{}</b> {}</li>", escaped(&container.name), escaped(&line))?;
         }
     }

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 /// A container keeps its CPUs when it has ended, and nothing of it runs on them.
 const ENDED: &str = "ended";
+/// How many findings status and page show of each container.
+const MOST_FINDINGS: usize = 3;
 
 /// What the daemon has observed.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,7 +42,7 @@ pub struct NoiseTotal {
 impl NoiseFigures {
     /// CPUs on which something unexpected ran or fired in the last minute.
     pub fn noisy(&self) -> CpuSet {
-        self.recent.as_ref().map(|noise| with_verdict(noise, Verdict::Noisy)).unwrap_or_default()
+        self.recent.as_ref().map(|noise| noise.with_verdict(Verdict::Noisy)).unwrap_or_default()
     }
 }
 
@@ -57,11 +59,6 @@ impl NoiseTotals {
     }
 }
 
-/// The CPUs of all containers with this verdict.
-pub(crate) fn with_verdict(noise: &Noise, verdict: Verdict) -> CpuSet {
-    noise.containers.iter().map(|container| container.with_verdict(verdict)).collect()
-}
-
 /// How many CPUs are noisy and how many quiet: `2 noisy (CPUs 6-7), 4 quiet as far as visible`.
 pub(crate) fn verdicts(noise: &Noise) -> String {
     let mut parts = Vec::new();
@@ -71,7 +68,7 @@ pub(crate) fn verdicts(noise: &Noise) -> String {
         (Verdict::QuietAsFarAsVisible, "quiet as far as visible"),
         (Verdict::Unobserved, "not observed yet"),
     ] {
-        let cpus = with_verdict(noise, verdict);
+        let cpus = noise.with_verdict(verdict);
         if verdict == Verdict::Noisy && !cpus.is_empty() {
             parts.push(format!("{} {words} ({})", cpus.len(), wording::cpus(cpus)));
         } else if !cpus.is_empty() {
@@ -81,20 +78,19 @@ pub(crate) fn verdicts(noise: &Noise) -> String {
     wording::or_none(parts.join(", "))
 }
 
-/// The heaviest findings of a container with their advice, a line each, so many at most, and then how many
-/// more there are.
-pub(crate) fn heaviest(container: &ContainerNoise, most: usize) -> Vec<String> {
+/// The heaviest findings of a container with their advice, a line each, and then how many more there are.
+pub(crate) fn heaviest(container: &ContainerNoise) -> Vec<String> {
     let findings = container.heaviest();
     let mut lines: Vec<String> = findings
         .iter()
-        .take(most)
+        .take(MOST_FINDINGS)
         .map(|(cpu, finding)| match finding.advice {
             Some(advice) => format!("CPU {cpu}: {finding}; {}", advice.text()),
             None => format!("CPU {cpu}: {finding}"),
         })
         .collect();
-    if findings.len() > most {
-        lines.push(format!("{} more: nri-cpu-manager noise", findings.len() - most));
+    if findings.len() > MOST_FINDINGS {
+        lines.push(format!("{} more: nri-cpu-manager noise", findings.len() - MOST_FINDINGS));
     }
     lines
 }

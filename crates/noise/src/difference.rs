@@ -118,6 +118,14 @@ pub struct Owner {
     pub cpus: CpuSet,
 }
 
+impl Owner {
+    /// Whether both are the same container, perhaps with other CPUs. One that was created again has
+    /// another cgroup.
+    pub fn is_same(&self, other: &Owner) -> bool {
+        self.name == other.name && self.cgroup == other.cgroup
+    }
+}
+
 /// A source on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cause {
@@ -179,8 +187,9 @@ impl Observation {
         self.pairs += 1;
         self.visibility = self.visibility.min(earlier.visibility).min(later.visibility);
         for sample in [earlier, later] {
-            self.interrupts_error =
-                sample.interrupts.clone().err().or(self.interrupts_error.take());
+            if let Err(why) = &sample.interrupts {
+                self.interrupts_error = Some(why.clone());
+            }
         }
         // Softirqs have a column for each CPU, online or not.
         let tables = match (&earlier.interrupts, &later.interrupts) {
@@ -205,7 +214,9 @@ impl Observation {
         self.visibility = self.visibility.min(other.visibility);
         self.interrupts_error = other.interrupts_error.clone().or(self.interrupts_error.take());
         for (cpu, from) in &other.tallies {
-            if owner_of(&self.owners, *cpu) == owner_of(&other.owners, *cpu)
+            if let Some(owner) = owner_of(&self.owners, *cpu)
+                && let Some(other) = owner_of(&other.owners, *cpu)
+                && owner.is_same(other)
                 && let Some(tally) = self.tallies.get_mut(cpu)
             {
                 tally.merge(from);
@@ -244,10 +255,8 @@ impl Amount {
     }
 }
 
-/// The name and the cgroup say who it is; its CPUs may change. `None` on CPUs without an owner.
-fn owner_of(owners: &[Owner], cpu: usize) -> Option<(&str, &CgroupPath)> {
-    let owner = owners.iter().find(|owner| owner.cpus.contains(cpu))?;
-    Some((&owner.name, &owner.cgroup))
+fn owner_of(owners: &[Owner], cpu: usize) -> Option<&Owner> {
+    owners.iter().find(|owner| owner.cpus.contains(cpu))
 }
 
 /// What grew on a CPU between two samples.
@@ -458,7 +467,7 @@ fn growth_on(
     cpu: usize,
     ran: Ran,
 ) -> Option<Growth> {
-    let owner = owners.iter().find(|owner| owner.cpus.contains(cpu))?;
+    let owner = owner_of(owners, cpu)?;
     if !thread.is_kernel && thread.cgroup.is_in(&owner.cgroup) {
         return Some(Growth { cpu, what: What::Involuntary(ran.involuntary) });
     }

@@ -202,7 +202,7 @@ impl Observation {
         let mut all: Vec<Finding> =
             all.map(|(cause, amount)| Finding::of(cause, amount, unmovable)).collect();
         // Stable: causes are in order.
-        all.sort_by_key(|one| (one.kind != Kind::OtherContainer, Reverse(one.weight())));
+        all.sort_by_key(Finding::rank);
         let (expected, findings): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|finding| finding.kind.is_expected());
         let sees_all = self.visibility == Visibility::Host && self.interrupts_error.is_none();
@@ -242,9 +242,11 @@ impl Finding {
         }
     }
 
-    fn weight(&self) -> u64 {
+    /// The place in a list: threads of other containers first, then the heaviest.
+    fn rank(&self) -> (bool, Reverse<u64>) {
         let ticks = self.milliseconds.unwrap_or_default() / MILLISECONDS_PER_TICK;
-        ticks.saturating_mul(TICK_WEIGHT).saturating_add(self.count)
+        let weight = ticks.saturating_mul(TICK_WEIGHT).saturating_add(self.count);
+        (self.kind != Kind::OtherContainer, Reverse(weight))
     }
 
     /// The name with number and detail.
@@ -280,6 +282,11 @@ impl fmt::Display for Finding {
 }
 
 impl Noise {
+    /// The CPUs with this verdict.
+    pub fn with_verdict(&self, verdict: Verdict) -> CpuSet {
+        self.containers.iter().map(|container| container.with_verdict(verdict)).collect()
+    }
+
     /// Leaves out what is expected, which no setting of the plugin changes.
     #[must_use]
     pub fn without_expected(mut self) -> Noise {
@@ -390,9 +397,7 @@ impl ContainerNoise {
         let by_cpu = self.by_cpu.iter();
         let findings = by_cpu.flat_map(|one| one.findings.iter().map(|found| (one.cpu, found)));
         let mut findings: Vec<(usize, &Finding)> = findings.collect();
-        findings.sort_by_key(|(_, found)| {
-            (found.kind != Kind::OtherContainer, Reverse(found.weight()))
-        });
+        findings.sort_by_key(|(_, found)| found.rank());
         findings
     }
 

@@ -393,10 +393,6 @@ impl NodeStatus {
         let scattered = scattered.map(|(boundary, domains)| {
             (boundary.to_owned(), DomainStatus::fragmentation(view, domains))
         });
-        let containers = view.containers.iter();
-        let mut containers: Vec<ContainerStatus> =
-            containers.map(|one| ContainerStatus::of(one, node)).collect();
-        containers.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));
         let moves = view.moves.iter().filter(|(_, count)| **count > 0);
         NodeStatus {
             config: ConfigStatus::in_force(node),
@@ -408,7 +404,7 @@ impl NodeStatus {
             fragmentation: scattered.into(),
             memory: MemoryStatus::of(view),
             machine: Some(Snapshot::of(&view.topology, &Sizes::default())),
-            containers,
+            containers: ContainerStatus::all(node),
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
             drifting: own.drifting,
@@ -448,6 +444,15 @@ impl BoundDetails {
 }
 
 impl ContainerStatus {
+    /// All of the node, by namespace, pod and name, in natural order.
+    pub(crate) fn all(node: &NodeFigures) -> Vec<ContainerStatus> {
+        let containers = node.view.containers.iter();
+        let mut all: Vec<ContainerStatus> =
+            containers.map(|one| ContainerStatus::of(one, node)).collect();
+        all.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));
+        all
+    }
+
     fn of(container: &ContainerView, node: &NodeFigures) -> ContainerStatus {
         let NodeFigures { view, history, own } = node;
         let subject = subject(container);

@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::overlap;
 use crate::pod::{Container, Pod};
 use crate::view::{self, ContainerView, View};
-use crate::{cgroup, files, foreign, kernel, scenario};
+use crate::{cgroup, files, foreign, kernel, process, scenario};
 
 /// For shared containers to follow a resize; the next view shows what did not.
 const FOLLOWS: Duration = Duration::from_secs(10);
@@ -549,6 +549,11 @@ impl<'a> Testbed<'a> {
         let running = self.node.pods().iter().find(|running| running.pod.name == pod);
         let container = running.and_then(|running| running.containers.first());
         Ok(container.with_context(|| format!("pod {pod} has no running container"))?.pid)
+    }
+
+    /// Variables of a pod's first container that start with `prefix`.
+    pub(crate) fn environment(&self, pod: &str, prefix: &str) -> Result<Vec<String>> {
+        process::environment(self.pid(pod)?, prefix)
     }
 
     fn directory(&self, group: CgroupRef<'_>) -> Result<PathBuf> {

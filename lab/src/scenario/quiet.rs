@@ -65,9 +65,16 @@ const CRIO: [(&str, &str); 2] =
 
 /// Pods of the default namespace may ask for what the annotations mean.
 const CRIO_CONFIG: &str = "compatibility: [crio]
+exposeCpus: true
 namespaces:
 - names: [default]
-  allow: {interrupts: [away], c-states: [disable]}";
+  allow: {interrupts: [away, housekeeping], c-states: [disable]}";
+
+/// Pods of the default namespace ask for everything that has a file.
+const ALL: &str = "namespaces:
+- names: [default]
+  allow: {interrupts: [away], c-states: [disable]}
+  defaults: {interrupts: away, c-states: disable}";
 
 pub(super) fn quiet(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     testbed.begin("connect the network interfaces with each other");
@@ -99,6 +106,8 @@ fn away(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     is_quiet(&testbed.noise(NOISE)?)?;
     testbed.begin("wait until the plugin has seen nothing on them for a minute");
     observe(testbed, is_quiet)?;
+    let isolated = format!("isolated partitions: isolated: {cpus} (no load balancing); ");
+    says(&testbed.status()?, &[&isolated, "keeps unbound kernel workers off them"])?;
     plugged_in(testbed, cpus)?;
     put_back(testbed, cpus)?;
 
@@ -137,8 +146,25 @@ fn crio(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     testbed.remove("dpdk")?;
     testbed.begin("wait until everything is as before the container");
     become_equal(&before)?;
+    housekeeping(testbed)?;
     testbed.uninstall()?;
     is_restored(testbed, &before)
+}
+
+/// Interrupts stay on the first core of the container only, which its environment names.
+fn housekeeping(testbed: &mut Testbed<'_>) -> Result<()> {
+    let mut pod = exclusive("vran", 2);
+    let wish = ("irq-load-balancing.crio.io".to_owned(), "housekeeping".to_owned());
+    pod.annotations.extend([wish]);
+    testbed.start(&pod)?;
+    let cpus = cpus_of(testbed, "vran")?;
+    let first = cpus.lowest(1);
+    leave(testbed, cpus - first)?;
+    ensure!(interrupts::are_away(first, Duration::ZERO).is_err(), "none is on CPU {first}");
+    let variables = testbed.environment("vran", "OPENSHIFT_HOUSEKEEPING_CPUS=")?;
+    let expected = format!("OPENSHIFT_HOUSEKEEPING_CPUS={first}");
+    ensure!(variables == [expected.as_str()], "{variables:?}, expected {expected}");
+    testbed.remove("vran")
 }
 
 /// What is put on exclusive CPUs on purpose is named, each with its kind. Only `groups` lets host
@@ -187,22 +213,11 @@ fn named(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
 
 /// What the plugin has seen in the last minute becomes like this.
 fn observe(testbed: &mut Testbed<'_>, is_expected: impl Fn(&Noise) -> Result<()>) -> Result<()> {
-    let start = Instant::now();
-    loop {
+    succeeds(MINUTE, || {
         let noise = testbed.recent_noise()?;
-        let result = noise.as_ref().context("the status has no noise").and_then(&is_expected);
-        if result.is_ok() || start.elapsed() > MINUTE {
-            return result;
-        }
-        thread::sleep(Duration::from_secs(2));
-    }
+        Ok(noise.as_ref().context("the status has no noise").and_then(&is_expected))
+    })
 }
-
-/// Pods of the default namespace ask for everything that has a file.
-const ALL: &str = "namespaces:
-- names: [default]
-  allow: {interrupts: [away], c-states: [disable]}
-  defaults: {interrupts: away, c-states: disable}";
 
 /// The pod has no capability, and something is missing without any one of the overlay's mounts.
 fn mounts(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
@@ -310,10 +325,16 @@ fn is_restored(testbed: &mut Testbed<'_>, before: &Settings) -> Result<()> {
 }
 
 fn become_equal(before: &Settings) -> Result<()> {
+    succeeds(LEAVE, || Ok(before.check(&Settings::read()?)))
+}
+
+/// Reads and judges again and again, until the judgement is good. The last one counts after `patience`; an
+/// error in reading counts at once.
+fn succeeds(patience: Duration, mut check: impl FnMut() -> Result<Result<()>>) -> Result<()> {
     let start = Instant::now();
     loop {
-        let result = before.check(&Settings::read()?);
-        if result.is_ok() || start.elapsed() > LEAVE {
+        let result = check()?;
+        if result.is_ok() || start.elapsed() > patience {
             return result;
         }
         thread::sleep(Duration::from_secs(1));

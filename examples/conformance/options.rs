@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-fn pairs(options: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
+pub(super) fn pairs(options: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
     options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 

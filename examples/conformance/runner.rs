@@ -13,7 +13,7 @@ mod take;
 pub(crate) mod topologies;
 
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -29,15 +29,22 @@ pub(crate) enum Outcome {
     Passed,
     /// The kubelet's answer is wrong, or more decides about it than what is here; this one is legal.
     Excepted,
+    /// The vector is of kubelet 1.36. Kubelet 1.37 answers otherwise; this answer is legal.
+    Newer,
+    /// The kubelet split a core that it must give out whole; this answer is legal, or a refusal.
+    Ours,
     /// Neither, with the vector and both answers.
     Failed(String),
 }
 
 /// The results of one file.
+#[derive(Default)]
 pub(crate) struct Report {
     pub(crate) file: String,
     pub(crate) passed: usize,
     pub(crate) excepted: usize,
+    pub(crate) newer: usize,
+    pub(crate) ours: usize,
     pub(crate) failures: Vec<String>,
     pub(crate) tally: Tally,
 }
@@ -54,28 +61,51 @@ impl Tally {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { file, passed, excepted, failures, tally } = self;
+        let Report { file, passed, excepted, newer, ours, failures, tally } = self;
         write!(f, "{file} passed {passed} failed {} excepted {excepted}", failures.len())?;
+        write!(f, " (1.37 answers otherwise {newer}, ours {ours})")?;
         tally.0.iter().try_for_each(|(what, count)| write!(f, "\n  {what}: {count}"))
     }
 }
 
+/// Vectors of kubelet 1.36 that kubelet 1.37 answers otherwise.
+pub(crate) struct Newer {
+    /// File and id.
+    vectors: BTreeSet<(&'static str, &'static str)>,
+}
+
+impl Newer {
+    fn read() -> Newer {
+        let lines = include_str!("newer.txt").lines();
+        let lines = lines.filter(|line| !line.starts_with('#'));
+        Newer { vectors: lines.filter_map(|line| line.split_once(' ')).collect() }
+    }
+
+    fn has(&self, file: &str, id: &str) -> bool {
+        self.vectors.contains(&(file, id))
+    }
+}
+
 /// Reads the machines of a directory.
-pub(crate) fn machines(dir: &Path) -> io::Result<(Machines, Report)> {
-    let file = find(dir, "topologies")
-        .ok_or_else(|| io::Error::other(format!("{}: no topologies.jsonl[.gz]", dir.display())))?;
+pub(crate) fn machines(dir: &Path) -> io::Result<(Machines, Vec<Report>)> {
     let mut machines = Machines::new();
-    let report = each(&file, |machine| topologies::check(machine, &mut machines))?;
-    Ok((machines, report))
+    let mut reports = Vec::new();
+    for file in ["topologies", "topologies37"].iter().filter_map(|name| find(dir, name)) {
+        reports.push(each(&file, |machine| topologies::check(machine, &mut machines))?);
+    }
+    if reports.is_empty() {
+        return Err(io::Error::other(format!("{}: no topologies.jsonl[.gz]", dir.display())));
+    }
+    Ok((machines, reports))
 }
 
 /// Reads the machines of a directory, then runs its vector files; those that are missing are
 /// skipped.
 pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
-    let (machines, report) = machines(dir)?;
-    let mut reports = vec![report];
-    if let Some(file) = find(dir, "take") {
-        reports.push(each(&file, |vector| take::check(vector, &machines))?);
+    let (machines, mut reports) = machines(dir)?;
+    let newer = Newer::read();
+    for file in ["take", "take37"].iter().filter_map(|name| find(dir, name)) {
+        reports.push(each(&file, |vector| take::check(vector, &machines, &newer))?);
     }
     if let Some(file) = find(dir, "hints") {
         reports.push(each(&file, |vector| hints::check(vector, &machines))?);
@@ -83,8 +113,8 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     if let Some(file) = find(dir, "merge") {
         reports.push(each(&file, merge::check)?);
     }
-    if let Some(file) = find(dir, "sequence") {
-        reports.push(each(&file, |vector| sequence::check(vector, &machines))?);
+    for file in ["sequence", "sequence37"].iter().filter_map(|name| find(dir, name)) {
+        reports.push(each(&file, |vector| sequence::check(vector, &machines, &newer))?);
     }
     if let Some(file) = find(dir, "options") {
         reports.push(each(&file, |vector| options::check(vector, &machines))?);
@@ -128,8 +158,7 @@ fn each<V: DeserializeOwned>(
     mut check: impl FnMut(V) -> Outcome,
 ) -> io::Result<Report> {
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut report =
-        Report { file, passed: 0, excepted: 0, failures: Vec::new(), tally: Tally::default() };
+    let mut report = Report { file, ..Report::default() };
     for (number, line) in open(path)?.lines().enumerate() {
         let vector = serde_json::from_str(&line?).map_err(|error| {
             io::Error::other(format!("{} line {}: {error}", path.display(), number + 1))
@@ -137,6 +166,8 @@ fn each<V: DeserializeOwned>(
         match check(vector) {
             Outcome::Passed => report.passed += 1,
             Outcome::Excepted => report.excepted += 1,
+            Outcome::Newer => report.newer += 1,
+            Outcome::Ours => report.ours += 1,
             Outcome::Failed(failure) => report.failures.push(failure),
         }
     }

@@ -1,10 +1,10 @@
-//! `sequence.jsonl`: the life of a node, pod by pod, as calls of a runtime that reports whether a
+//! `sequence.jsonl`, `sequence37.jsonl`: the life of a node, pod by pod, as calls of a runtime that reports whether a
 //! container is an init container.
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
-use super::take::is_as_balanced;
-use super::{Machines, Outcome};
+use super::take::{is_as_balanced, yes};
+use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
 use ledger::{PodLevelResources, Policy, Settings};
 use placement::Hint;
@@ -23,6 +23,9 @@ pub(super) struct Vector {
     steps: Vec<Step>,
     /// From this step on the kubelet's own state is wrong.
     unsafe_from_step: Option<usize>,
+    /// Whether the kubelet keeps its own rules.
+    #[serde(default = "yes")]
+    legal: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,6 +54,13 @@ struct Expect {
     default: String,
 }
 
+/// How far a node was compared with the kubelet's.
+enum Compared {
+    All,
+    /// Up to an answer that differs in kubelet 1.37.
+    ToOther,
+}
+
 impl Vector {
     /// The first step that is only checked for legality and size.
     fn first_excepted(&self) -> usize {
@@ -59,11 +69,16 @@ impl Vector {
         restart.unwrap_or(end).min(self.unsafe_from_step.unwrap_or(end))
     }
 
-    fn run(&self, machines: &Machines) -> Result<(), String> {
+    /// `newer`: kubelet 1.37 answers otherwise. From the first step that differs, steps are checked
+    /// for legality and size.
+    fn run(&self, machines: &Machines, newer: bool) -> Result<Compared, String> {
         let topology = self.config.machine(machines).ok_or("no such machine")?;
         let settings = match self.config.settings(&topology).ok_or("not a configuration")? {
             Ok(settings) => settings,
-            Err(error) => return same("error", Some(error.to_string()), self.start_error.clone()),
+            Err(error) => {
+                same("error", Some(error.to_string()), self.start_error.clone())?;
+                return Ok(Compared::All);
+            }
         };
         same("error", None, self.start_error.clone())?;
         let initial = self.initial.as_ref().ok_or("no initial state")?;
@@ -94,42 +109,48 @@ impl Vector {
             same("reserved_physical", &physical.to_string(), &initial.reserved_physical)?;
             same("default", &node.shared().to_string(), &initial.default)?;
         }
+        let mut compared = Compared::All;
         for (number, step) in self.steps.iter().enumerate() {
-            let exact = number < end;
-            let mut result = step.run(&mut node, exact);
-            if exact && distributes && result.is_err() && step.is_as_balanced(&node) {
-                // From here on the two nodes differ: later steps are checked for legality and size.
-                result = Ok(());
-                end = number;
+            let at_step = |error| format!("step {number}: {error}, {step:?}");
+            let same = step.run(&mut node).map_err(at_step)?;
+            node.ledger.check().map_err(at_step)?;
+            if number >= end {
+                continue;
             }
-            result
-                .and_then(|()| node.ledger.check())
-                .map_err(|error| format!("step {number}: {error}, {step:?}"))?;
+            match same {
+                Ok(()) => {}
+                // From here on the two nodes differ: later steps are checked for legality and size.
+                Err(_) if distributes && step.is_as_balanced(&node) => end = number,
+                Err(_) if newer => {
+                    end = number;
+                    compared = Compared::ToOther;
+                }
+                Err(error) => return Err(at_step(error)),
+            }
         }
-        Ok(())
+        Ok(compared)
     }
 }
 
 impl Step {
-    fn run(&self, node: &mut Node, exact: bool) -> Result<(), String> {
-        let expect = match self {
+    /// The inner error is a difference from the kubelet's answer, the outer one a defect.
+    fn run(&self, node: &mut Node) -> Result<Result<(), String>, String> {
+        let (answer, expect) = match self {
             Step::Admit { pod, expect } => {
                 let answer = node.admit(pod)?;
-                if exact {
-                    expect.compare(&answer)?;
-                }
+                let compared = expect.compare(&answer);
                 if let Ok(admitted) = answer {
                     pod.check_sizes(&admitted, node.is_pod_level())?;
                 }
-                expect
+                (compared, expect)
             }
             Step::Remove { name, expect } => {
                 node.remove(name)?;
-                expect
+                (Ok(()), expect)
             }
-            Step::Restart => return node.restart(),
+            Step::Restart => return node.restart().map(Ok),
         };
-        if exact { same("default", &node.shared().to_string(), &expect.default) } else { Ok(()) }
+        Ok(answer.and_then(|()| same("default", &node.shared().to_string(), &expect.default)))
     }
 }
 
@@ -202,10 +223,16 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Resul
     if ours == theirs { Ok(()) } else { Err(format!("{what} is {ours:?}, expected {theirs:?}")) }
 }
 
-pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
-    match vector.run(machines) {
+pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outcome {
+    let is_newer = newer.has("sequence", &vector.id);
+    match vector.run(machines, is_newer) {
         Err(error) => Outcome::Failed(format!("{}: {error}, {:?}", vector.id, vector.config)),
-        Ok(()) if vector.first_excepted() < vector.steps.len() => Outcome::Excepted,
-        Ok(()) => Outcome::Passed,
+        Ok(Compared::ToOther) => Outcome::Newer,
+        Ok(Compared::All) if is_newer => {
+            Outcome::Failed(format!("{}: is in the list of other answers, but agrees", vector.id))
+        }
+        Ok(Compared::All) if !vector.legal => Outcome::Ours,
+        Ok(Compared::All) if vector.first_excepted() < vector.steps.len() => Outcome::Excepted,
+        Ok(Compared::All) => Outcome::Passed,
     }
 }

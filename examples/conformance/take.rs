@@ -1,11 +1,13 @@
-//! `take.jsonl`: one allocation from a free set.
+//! `take.jsonl`, `take37.jsonl`: one allocation from a free set.
 
-use super::{Machines, Outcome};
+use super::options::pairs;
+use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
-use placement::kubelet::take;
-use placement::{Strategy, UncoreOrder};
+use placement::kubelet::{Supply, allocate, take};
+use placement::{Hint, Options, Settings, Strategy, UncoreOrder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use topology::Topology;
 
 #[derive(Debug, Deserialize)]
@@ -18,6 +20,12 @@ pub(super) struct Vector {
     uncore: bool,
     distribute: bool,
     group: usize,
+    op: Option<Op>,
+    /// The policy options of a container; the fields above repeat what they mean.
+    #[serde(default)]
+    cpu_options: BTreeMap<String, String>,
+    /// The nodes of a container's NUMA affinity.
+    affinity: Option<Vec<usize>>,
     cpus: Option<String>,
     error: Option<String>,
     /// The kubelet's answer has CPUs that were not available.
@@ -26,33 +34,87 @@ pub(super) struct Vector {
     wrong_size: Option<IgnoredAny>,
     /// The kubelet's answer without a defect in its search.
     combo_alias: Option<IgnoredAny>,
+    /// Whether the kubelet keeps its own rules.
+    #[serde(default = "yes")]
+    legal: bool,
 }
 
-pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
-    let (Some(topology), Ok(available)) =
-        (machines.get(&vector.topology), vector.available.parse::<CpuSet>())
-    else {
-        return Outcome::Failed(format!("{}: not a vector: {vector:?}", vector.id));
-    };
-    let uncore = vector.uncore.then_some(UncoreOrder::FewestFree);
-    let strategy = match (vector.strategy.as_str(), vector.distribute) {
-        ("packed", false) => Strategy::Packed { uncore },
-        ("packed", true) => Strategy::AcrossNuma { group: vector.group },
-        ("spread", false) => Strategy::Spread,
-        _ => return Outcome::Failed(format!("{}: unknown strategy: {vector:?}", vector.id)),
-    };
-    let answer = take(topology, &available, vector.n, strategy);
-    if vector.r#unsafe.is_some() || vector.wrong_size.is_some() || vector.combo_alias.is_some() {
-        let legal = answer.is_ok_and(|cpus| cpus.len() == vector.n && cpus.is_subset(&available));
-        return if legal {
-            Outcome::Excepted
-        } else {
-            Outcome::Failed(format!("{}: {answer:?} for {vector:?}", vector.id))
-        };
+/// The operation; one allocation without options if there is none.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Op {
+    /// A container, on a node with nothing reserved.
+    Allocate,
+}
+
+pub(super) fn yes() -> bool {
+    true
+}
+
+impl Vector {
+    /// The CPUs, or the kubelet's text why there are none; `None` if the vector is malformed.
+    fn answer(&self, topology: &Topology, available: &CpuSet) -> Option<Result<CpuSet, String>> {
+        match self.op {
+            Some(Op::Allocate) => self.allocate(topology, available),
+            None => {
+                let answer = take(topology, available, self.n, self.strategy()?);
+                Some(answer.map_err(|error| error.to_string()))
+            }
+        }
     }
+
+    fn strategy(&self) -> Option<Strategy> {
+        let uncore = self.uncore.then_some(UncoreOrder::FewestFree);
+        match (self.strategy.as_str(), self.distribute) {
+            ("packed", false) => Some(Strategy::Packed { uncore }),
+            ("packed", true) => Some(Strategy::AcrossNuma { group: self.group }),
+            ("spread", false) => Some(Strategy::Spread),
+            _ => None,
+        }
+    }
+
+    fn allocate(&self, topology: &Topology, available: &CpuSet) -> Option<Result<CpuSet, String>> {
+        let options = pairs(&self.cpu_options);
+        let options = Options::parse(options).ok()?;
+        let settings = Settings { options, ..Settings::default() };
+        let nodes = self.affinity.as_ref().map(|nodes| nodes.iter().copied().collect());
+        let within = Hint { nodes, preferred: true };
+        let supply = Supply { free: *available, reusable: CpuSet::EMPTY };
+        let answer = allocate(topology, &settings, &supply, self.n, Some(within));
+        Some(match answer {
+            Ok(placement) => Ok(placement.cpus),
+            // A pod's message says more than the error of the policy.
+            Err(rejection) => Err(match &self.error {
+                Some(error) if rejection.message.contains(error) => error.clone(),
+                _ => rejection.message,
+            }),
+        })
+    }
+
+    fn is_wrong(&self) -> bool {
+        self.r#unsafe.is_some() || self.wrong_size.is_some() || self.combo_alias.is_some()
+    }
+}
+
+pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outcome {
+    let Vector { id, n, .. } = &vector;
+    let malformed = || Outcome::Failed(format!("{id}: not a vector: {vector:?}"));
+    let Some(topology) = machines.get(&vector.topology) else { return malformed() };
+    let Ok(available) = vector.available.parse::<CpuSet>() else { return malformed() };
+    let Some(answer) = vector.answer(topology, &available) else { return malformed() };
+    let is_legal = |cpus: &CpuSet| cpus.len() == *n && cpus.is_subset(&available);
+    let excepted = if !vector.legal {
+        Some((Outcome::Ours, answer.as_ref().map_or(true, is_legal)))
+    } else if vector.is_wrong() {
+        Some((Outcome::Excepted, answer.as_ref().is_ok_and(is_legal)))
+    } else if newer.has("take", id) {
+        Some((Outcome::Newer, answer.as_ref().is_ok_and(is_legal)))
+    } else {
+        None
+    };
     let (text, expect) = match &answer {
         Ok(cpus) => (cpus.to_string(), &vector.cpus),
-        Err(error) => (error.to_string(), &vector.error),
+        Err(error) => (error.clone(), &vector.error),
     };
     let theirs = vector.cpus.as_ref().and_then(|cpus| cpus.parse::<CpuSet>().ok());
     let equally_good = match (&answer, theirs) {
@@ -61,10 +123,14 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
         }
         _ => false,
     };
-    if Some(&text) == expect.as_ref() || equally_good {
-        Outcome::Passed
-    } else {
-        Outcome::Failed(format!("{}: {text} for {vector:?}", vector.id))
+    let same = Some(&text) == expect.as_ref() || equally_good;
+    match excepted {
+        Some((Outcome::Newer, _)) if same => {
+            Outcome::Failed(format!("{id}: is in the list of other answers, but agrees"))
+        }
+        Some((outcome, true)) => outcome,
+        None if same => Outcome::Passed,
+        _ => Outcome::Failed(format!("{id}: {text} for {vector:?}")),
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Options {
     pub distribute_cpus_across_numa: bool,
     /// NUMA nodes of one socket count as aligned (KEP-3327).
     pub align_by_socket: bool,
-    /// CPUs in the order of their numbers, without a preference for whole cores (KEP-4176).
+    /// CPUs of as many cores of a socket as possible (KEP-4176).
     pub distribute_cpus_across_cores: bool,
     /// How long a running container keeps the CPUs that a resize takes away (KEP-6122, a draft);
     /// `None` if the option is not given. Engines ignore it.

@@ -9,8 +9,8 @@ pub enum Strategy {
         /// before whole cores (KEP-4800, policy option `prefer-align-cpus-by-uncorecache`).
         uncore: Option<UncoreOrder>,
     },
-    /// CPUs in the order of their numbers inside the most used socket, without a preference for
-    /// whole cores (policy option `distribute-cpus-across-cores`).
+    /// One CPU of each core of the most used socket, then another one of each (policy option
+    /// `distribute-cpus-across-cores`).
     Spread,
     /// Equal shares from the fewest NUMA nodes that can give them (policy option
     /// `distribute-cpus-across-numa`).

@@ -322,16 +322,6 @@ impl Topology {
         self.cpus.len() / self.cores.len().max(1)
     }
 
-    /// CPUs per uncore cache as the kubelet counts: all CPUs divided by all caches, rounded down.
-    pub fn cpus_per_uncore(&self) -> usize {
-        self.cpus.len() / self.uncores.len().max(1)
-    }
-
-    /// CPUs per socket as the kubelet counts: all CPUs divided by all sockets, rounded down.
-    pub fn cpus_per_socket(&self) -> usize {
-        self.cpus.len() / self.sockets.len().max(1)
-    }
-
     /// This machine with only one CPU of each core, as if it had no SMT: the core's lowest CPU of
     /// `preferred`, or its lowest if none is preferred.
     pub fn with_one_cpu_per_core(&self, preferred: &CpuSet) -> Topology {

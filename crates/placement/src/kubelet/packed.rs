@@ -9,10 +9,8 @@
 //!
 //! Each step uses domains in the order of [`super::order`].
 //!
-//! In the kubelet, a core or socket counts as free if its number of free CPUs is the average size
-//! of the machine's cores or sockets, and then the kubelet takes all its CPUs, free or not. Here
-//! its size must also be the average, so that only free CPUs are taken. Where the answers differ,
-//! the kubelet's has CPUs of another container.
+//! As in kubelet 1.37 (kubernetes/kubernetes#140498), a core or socket is free if all its own online
+//! CPUs are, whatever the sizes of the machine's other cores and sockets.
 
 use super::free::Free;
 use super::order::Level;
@@ -55,14 +53,11 @@ impl Free<'_> {
 
     fn take_whole(&mut self, level: Level) {
         let topology = self.topology;
-        let average = topology.cpus_per_socket();
         let sizes = match level {
             Level::Node => &topology.sizes().nodes,
             _ => &topology.sizes().sockets,
         };
-        let whole = |at: usize, free: usize| {
-            free > 0 && free == sizes[at] && (level == Level::Node || free == average)
-        };
+        let whole = |at: usize, free: usize| free > 0 && free == sizes[at];
         // Most requests are smaller than a socket, so avoid sorting if no domain fits.
         let fits = |(at, &free): (usize, &usize)| free <= self.need && whole(at, free);
         if !level.free(self).iter().enumerate().any(fits) {
@@ -86,24 +81,24 @@ impl Free<'_> {
     }
 
     fn take_whole_cores(&mut self) {
-        let size = self.topology.cpus_per_core();
-        if self.need < size {
+        // Few threads may be left to take, so avoid sorting if no core fits.
+        if !(0..self.count.cores.len()).any(|at| self.fits_core(at)) {
             return;
         }
         for at in self.cores() {
-            if self.need < size {
-                return;
-            }
-            if self.is_whole_core(at) {
+            if self.fits_core(at) {
                 self.take(self.core(at));
             }
         }
     }
 
-    /// Whether all CPUs of the core are free, and its size is the average of the machine.
+    fn fits_core(&self, at: usize) -> bool {
+        self.count.cores[at] <= self.need && self.is_whole_core(at)
+    }
+
+    /// Whether all CPUs of the core are free.
     pub(super) fn is_whole_core(&self, at: usize) -> bool {
-        let size = self.topology.sizes().cores[at];
-        self.count.cores[at] == size && size == self.topology.cpus_per_core()
+        self.count.cores[at] == self.topology.sizes().cores[at]
     }
 
     pub(super) fn core(&self, at: usize) -> CpuSet {

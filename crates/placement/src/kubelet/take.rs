@@ -10,9 +10,7 @@ use topology::Topology;
 
 /// Chooses `n` CPUs of `available`.
 ///
-/// The answer has exactly `n` CPUs, all of `available` and online. Where the kubelet's answer has,
-/// too, both are the same. On machines whose cores or sockets are of unequal sizes, the kubelet's
-/// answer may have other CPUs (kubernetes/kubernetes#140495, #124066).
+/// The answer has exactly `n` CPUs, all of `available` and online, and is that of kubelet 1.37.
 ///
 /// # Errors
 /// If fewer than `n` CPUs of `available` are online.
@@ -114,9 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn spread_takes_by_number() {
+    fn r140766_spread_goes_round_the_cores_with_the_fewest_free_first() {
         let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 4, threads: 2 };
-        check(&shape.build(), "0-15", Strategy::Spread, &[(3, "0-2"), (2, "3,8")]);
+        check(&shape.build(), "0-15", Strategy::Spread, &[(3, "0-2"), (2, "8-9"), (3, "3,10-11")]);
+    }
+
+    #[test]
+    fn r140766_spread_ignores_how_siblings_are_numbered() {
+        // Core 0 has CPUs 0 and 1, core 1 has 2 and 3, and so on.
+        let topology = cores_of(&[2; 8]);
+        check(&topology, "2-15", Strategy::Spread, &[(4, "2,4,6,8"), (5, "3,5,7,9-10")]);
     }
 
     #[test]
@@ -130,22 +135,49 @@ mod tests {
         assert_eq!(take(&caches(1, 8), &CpuSet::EMPTY, 0, PACKED), Ok(CpuSet::EMPTY));
     }
 
+    /// One cache with cores of these numbers of CPUs. CPUs of a core are adjacent.
+    fn cores_of(sizes: &[usize]) -> Topology {
+        let mut cpus = Vec::new();
+        for &size in sizes {
+            let core = cpus.len();
+            cpus.extend((core..core + size).map(|id| Cpu {
+                id,
+                core,
+                uncore: 0,
+                numa: 0,
+                socket: 0,
+                die: None,
+                kind: None,
+            }));
+        }
+        Topology::build(Facts { cpus, ..Facts::default() }).unwrap()
+    }
+
     #[test]
-    fn r140495_a_half_used_core_larger_than_the_average_is_not_whole() {
-        // Core 0 has CPUs 0 and 1, all others have one CPU, so the average is one. The kubelet
-        // takes 0-1 although 0 is not available.
-        let cpus = [(0, 0), (1, 0), (2, 2), (3, 3)];
-        let cpus = cpus.map(|(id, core)| Cpu {
+    fn r140498_a_core_is_free_when_its_own_threads_are() {
+        // Core 0 is half used.
+        check(&cores_of(&[2, 1, 1]), "1-3", PACKED, &[(2, "2-3")]);
+        // A core larger than the average is taken whole, unless fewer CPUs are needed.
+        let hybrid = cores_of(&[2, 2, 1, 1, 1, 1]);
+        check(&hybrid, "0-3,6-7", PACKED, &[(3, "0,6-7"), (2, "2-3")]);
+        check(&cores_of(&[4, 4, 2, 1]), "0-8,10", PACKED, &[(5, "0-3,10"), (4, "4-7")]);
+    }
+
+    #[test]
+    fn r141026_full_caches_come_first_whatever_the_average() {
+        // Caches of 2, 6 and 2 CPUs. The request is smaller than the average of 3.
+        let cpus = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 2), (9, 2)];
+        let cpus = cpus.map(|(id, uncore)| Cpu {
             id,
-            core,
-            uncore: 0,
+            core: id,
+            uncore,
             numa: 0,
             socket: 0,
             die: None,
             kind: None,
         });
         let topology = Topology::build(Facts { cpus: cpus.into(), ..Facts::default() }).unwrap();
-        check(&topology, "1-3", PACKED, &[(2, "2-3")]);
+        check(&topology, "1-2,8-9", FEWEST_FREE, &[(2, "8-9")]);
     }
 
     /// A machine of up to 48 CPUs with cores and caches of any size anywhere, and any part of it

@@ -28,9 +28,7 @@ impl Free<'_> {
     /// number.
     fn take_uncores_fewest_free(&mut self) {
         let order = self.order_within(Level::Uncore, &self.ranks_of(Level::Node));
-        if self.need >= self.topology.cpus_per_uncore() {
-            order.iter().for_each(|&at| self.take_whole_uncore(at));
-        }
+        order.iter().for_each(|&at| self.take_whole_uncore(at));
         for at in order {
             if self.need == 0 {
                 return;

@@ -2,26 +2,18 @@
 
 use super::hint::Hint;
 use super::rejection::Rejection;
-use super::request::{Request, Running};
+use super::request::Request;
 use cpuset::CpuSet;
 use topology::Topology;
 
 /// Decides which CPUs a container gets. The settings of a request choose the engine
 /// ([`EngineKind`](super::EngineKind)).
 ///
-/// An engine keeps no state. [`place`](super::place()) and [`resize`](super::resize()) check its
-/// answers, so that a mistake of an engine gives no container a CPU that it may not have.
+/// An engine keeps no state. [`place`](super::place()) checks its answers, so that a mistake of an
+/// engine gives no container a CPU that it may not have.
 pub trait Engine {
     /// Chooses the CPUs of a container that starts.
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection>;
-
-    /// Chooses all CPUs of a running container whose request or CPUs have changed.
-    fn resize(
-        &self,
-        machine: &Topology,
-        request: &Request,
-        running: &Running,
-    ) -> Result<CpuSet, Rejection>;
 
     /// Lists what the engine considered for a request to [`place`](Engine::place). `placement` was
     /// its answer; `None` if it refused.

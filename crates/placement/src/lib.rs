@@ -73,7 +73,7 @@ pub use strategy::{Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
 pub use wishes::Wishes;
 
-use compact::Compact;
+use compact::{Compact, complete, grow, shrink};
 use cpuset::CpuSet;
 use isolated::first_that_fits;
 use kubelet::Kubelet;
@@ -100,7 +100,9 @@ pub fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejecti
     Ok(placement)
 }
 
-/// Chooses all CPUs of a running container whose request or CPUs have changed.
+/// Chooses all CPUs of a running container whose request or CPUs have changed. One that grows keeps
+/// its CPUs, one that shrinks a part of them, one that shared CPUs is placed like one that starts.
+/// The topology manager decides where a container may start, so its policy refuses none of this.
 ///
 /// # Errors
 /// As for [`place()`].
@@ -109,10 +111,18 @@ pub fn resize(
     request: &Request,
     running: &Running,
 ) -> Result<CpuSet, Rejection> {
-    let engine = engine_of(&request.settings);
     let held = running.held();
-    let cpus = first_that_fits(machine, request, &held, |request| {
-        engine.resize(machine, request, running)
+    let cpus = first_that_fits(machine, request, &held, |request| match running {
+        Running::Shared => {
+            let request = request.on_any_nodes();
+            Ok(engine_of(&request.settings).place(machine, &request)?.cpus)
+        }
+        Running::Exclusive(held) if request.cpus < held.len() => shrink(machine, request, held),
+        Running::Exclusive(held) => grow(machine, &request.on_any_nodes(), held)
+            .map_err(|refused| refused.of_growth(request.cpus, held.len())),
+        Running::Reduced { left, broken } => {
+            Ok(complete(machine, &request.on_any_nodes(), left, broken)?)
+        }
     })?;
     check(machine, request, &cpus, &held)?;
     Ok(cpus)
@@ -133,9 +143,9 @@ pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usi
     }
     let most = (machine.online() - request.settings.reserved).len();
     let smaller = (1..=most.min(request.cpus.saturating_sub(1))).rev().find(fits);
-    // A larger request fits only where this one fails because it takes a part of a core.
-    let next_core = request.cpus + machine.threads_per_core();
-    let larger = (request.cpus + 1..=most.min(next_core)).find(fits);
+    // Larger numbers fit where this one is no sum of whole cores, or needs fewer NUMA nodes than
+    // the devices are on.
+    let larger = (request.cpus + 1..=most).find(fits);
     Some(smaller.into_iter().chain(larger).collect())
 }
 

@@ -1,5 +1,6 @@
 //! [`Options`]: the CPU manager's policy options, by the kubelet's names.
 
+use super::cores::CoreSizes;
 use super::strategy::{Strategy, UncoreOrder};
 use core::time::Duration;
 use std::fmt;
@@ -172,7 +173,11 @@ impl Options {
     /// How an allocation with these options chooses CPUs on this machine.
     pub fn strategy(&self, topology: &Topology) -> Strategy {
         if self.distribute_cpus_across_numa {
-            let group = if self.full_pcpus_only { topology.cpus_per_core() } else { 1 };
+            let group = if self.full_pcpus_only {
+                CoreSizes::of(topology, &topology.online()).usual()
+            } else {
+                1
+            };
             return Strategy::AcrossNuma { group };
         }
         if self.distribute_cpus_across_cores {

@@ -1,6 +1,8 @@
 //! [`Rejection`]: why a container may not run, in the kubelet's words.
 
+use super::cores::CoreSizes;
 use std::fmt;
+use topology::Topology;
 
 /// Why a container is refused. `kubectl describe pod` shows the reason, then the message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,11 +85,33 @@ impl Rejection {
         Rejection { reason: Reason::TopologyAffinity, message }
     }
 
-    pub fn partial_core(requested: usize, per_core: usize) -> Rejection {
-        let message = format!(
-            "SMT Alignment Error: requested {requested} cpus not multiple cpus per core = {per_core}"
-        );
-        Rejection { reason: Reason::SmtAlignment, message }
+    /// The whole cores that the container could get, `free`, do not add up to the request. The
+    /// words are the kubelet's where all cores of the machine have one size.
+    pub(crate) fn whole_cores(machine: &Topology, requested: usize, free: &CoreSizes) -> Rejection {
+        let all = CoreSizes::of(machine, &machine.online());
+        let per_core = all.usual();
+        let why = if !all.are_equal() {
+            let fits: Vec<String> =
+                free.nearest(requested).iter().map(ToString::to_string).collect();
+            let fits = if fits.is_empty() { "none".to_owned() } else { fits.join(" or ") };
+            format!(
+                "requested {requested} cpus are no sum of whole cores: free = {free}; would fit now: {fits}"
+            )
+        } else if requested.is_multiple_of(per_core) {
+            let free = free.total();
+            format!(
+                "not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {requested}, CPUs per core = {per_core}"
+            )
+        } else {
+            format!("requested {requested} cpus not multiple cpus per core = {per_core}")
+        };
+        Rejection { reason: Reason::SmtAlignment, message: format!("SMT Alignment Error: {why}") }
+    }
+
+    /// This rejection of a container that holds `held` CPUs and asked for more.
+    pub(crate) fn of_growth(mut self, requested: usize, held: usize) -> Rejection {
+        self.message += &format!(" ({requested} requested, {held} held)");
+        self
     }
 
     pub fn empty_pod_shared_pool() -> Rejection {
@@ -95,27 +119,10 @@ impl Rejection {
         Rejection { reason: Reason::EmptyPodSharedPool, message }
     }
 
-    /// Fewer CPUs than requested are free on cores without reserved CPUs.
-    pub fn not_enough_whole_cores(requested: usize, per_core: usize, free: usize) -> Rejection {
-        let message = format!(
-            "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {requested}, CPUs per core = {per_core}"
-        );
-        Rejection { reason: Reason::SmtAlignment, message }
-    }
-
     /// Fewer cores are entirely free than CPUs requested, each of which needs a separate core.
     pub fn not_enough_idle_cores(requested: usize, free: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: smt: isolate takes a whole core for each CPU: requested {requested} cpus, free whole cores = {free}"
-        );
-        Rejection { reason: Reason::SmtAlignment, message }
-    }
-
-    /// The machine's cores are of unequal sizes, and no set of free cores has exactly the requested
-    /// number of CPUs.
-    pub fn cores_of_other_sizes(requested: usize) -> Rejection {
-        let message = format!(
-            "SMT Alignment Error: requested {requested} cpus are no number of whole cores of those that are free"
         );
         Rejection { reason: Reason::SmtAlignment, message }
     }

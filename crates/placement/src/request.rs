@@ -5,6 +5,7 @@ use super::hint::Hint;
 use super::memory_manager::MemoryOffer;
 use super::rejection::Rejection;
 use super::settings::Settings;
+use super::topology_manager::TopologyPolicy;
 use super::wishes::Wishes;
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
@@ -114,6 +115,16 @@ impl Request {
         let reuse = Reuse::IfBetter(CpuSet::EMPTY);
         let free = machine.online();
         Request { cpus, free, reuse, promised: 0, pod, memory: None, ..*self }
+    }
+
+    /// This request under a policy that admits every NUMA affinity.
+    pub(super) fn on_any_nodes(&self) -> Request {
+        let mut request = *self;
+        let policy = &mut request.settings.topology_manager.policy;
+        if *policy != TopologyPolicy::None {
+            *policy = TopologyPolicy::BestEffort;
+        }
+        request
     }
 
     /// This request for CPUs of these NUMA nodes only.

@@ -21,6 +21,16 @@ pub enum Strategy {
     },
 }
 
+impl Strategy {
+    /// This strategy with another size of the units that are shared out.
+    pub(crate) fn in_groups_of(self, size: usize) -> Strategy {
+        match self {
+            Strategy::AcrossNuma { .. } => Strategy::AcrossNuma { group: size },
+            Strategy::Packed { .. } | Strategy::Spread => self,
+        }
+    }
+}
+
 /// The order in which uncore caches are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum UncoreOrder {

@@ -1,7 +1,7 @@
 //! [`Wishes`]: the annotations by which a container overrides the node's configuration.
 
 use super::caches::{in_free_caches, whole_caches};
-use super::cores::whole_cores;
+use super::cores::{only_whole_cores, whole_cores};
 use super::settings::{EngineKind, IsolatedCpus, Settings};
 use super::strategy::UncoreOrder;
 use super::topology_manager::{Scope, TopologyPolicy};
@@ -184,15 +184,17 @@ impl Wishes {
     /// not have reserved CPUs.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
         let free = self.in_its_caches(topology, free, held);
-        let cores = topology.cores().iter().map(|core| core.cpus);
-        let whole = cores.filter(|core| core.is_subset(&free));
-        match self.smt {
-            None => free,
-            Some(Smt::FullCores) => whole.collect(),
-            Some(Smt::Isolate) => whole
-                .map(|core| if (core & *held).is_empty() { core.lowest(1) } else { core & *held })
-                .collect(),
+        if self.smt.is_none() {
+            return free;
         }
+        let free = only_whole_cores(topology, &free);
+        if !self.isolates() {
+            return free;
+        }
+        let cores = topology.cores().iter().map(|core| core.cpus & free);
+        cores
+            .map(|core| if core.is_disjoint(held) { core.lowest(1) } else { core & *held })
+            .collect()
     }
 
     /// The part of `free` in uncore caches that a container with these wishes may use; `held` and

@@ -3,9 +3,10 @@
 
 use super::view::{Cores, View};
 use crate::caches::fewest;
+use crate::cores::{CoreSizes, Domains};
 use crate::request::Request;
 use cpuset::CpuSet;
-use topology::Topology;
+use topology::{Cell, Topology};
 
 /// The cores that a request may use.
 pub(super) fn cores(request: &Request) -> Cores {
@@ -21,19 +22,44 @@ pub(super) fn cores(request: &Request) -> Cores {
 /// The fewest NUMA nodes for `n` CPUs; all nodes with CPUs if even these are too small. As in the
 /// kubelet, reserved CPUs count.
 pub(super) fn fewest_nodes(machine: &Topology, cores: Cores, n: usize) -> usize {
-    let mut sizes = match cores {
-        Cores::Any | Cores::Whole => machine.sizes().nodes.clone(),
-        Cores::OneCpu => empty(machine, &CpuSet::EMPTY, cores).nodes,
+    let sizes = machine.sizes();
+    // Looking at the cores of all nodes would cost more than most decisions.
+    let is_count = match cores {
+        Cores::Any => true,
+        Cores::Whole => sizes.cores.iter().all(|&size| size == sizes.cores[0]),
+        Cores::OneCpu => false,
     };
-    sizes.retain(|&size| size > 0);
-    fewest(sizes, n)
+    if is_count {
+        return fewest(sizes.nodes.iter().copied().filter(|&size| size > 0).collect(), n);
+    }
+    let view = empty(machine, &CpuSet::EMPTY, cores);
+    fewest_domains(&view, view.nodes.iter().copied(), n, |cell| cell.node)
 }
 
 /// The fewest uncore caches for the CPUs of a request; all caches if even these are too small.
 /// Reserved CPUs do not count, because no container ever gets them.
-pub(super) fn fewest_caches(machine: &Topology, request: &Request) -> usize {
+pub(crate) fn fewest_caches(machine: &Topology, request: &Request) -> usize {
     let view = empty(machine, &request.settings.reserved, cores(request));
-    fewest(by_cache(machine, &view), request.cpus)
+    let caches = by_cache(machine, &view);
+    fewest_domains(&view, caches.into_iter(), request.cpus, |cell| cell.uncore)
+}
+
+/// How many domains are needed at least for `n` CPUs. `sizes` has the usable CPUs of each.
+fn fewest_domains(
+    view: &View<'_>,
+    sizes: impl ExactSizeIterator<Item = usize>,
+    n: usize,
+    domain_of: impl Fn(&Cell) -> usize,
+) -> usize {
+    if view.sizes.is_empty() {
+        return fewest(sizes.filter(|&size| size > 0).collect(), n);
+    }
+    let mut cores = vec![CoreSizes::default(); sizes.len()];
+    for (cell, sizes) in view.cells.all().iter().zip(&view.sizes) {
+        cores[domain_of(cell)].extend(sizes);
+    }
+    cores.retain(|cores| cores.total() > 0);
+    Domains { sizes: &cores, n }.fewest()
 }
 
 /// The usable CPUs of each uncore cache.

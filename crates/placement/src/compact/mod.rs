@@ -24,10 +24,12 @@ mod sets;
 mod sums;
 mod view;
 
+pub(super) use capacity::fewest_caches;
+pub(super) use resize::{complete, grow, shrink};
+
 use super::engine::{Engine, Placement, Weighed};
 use super::rejection::Rejection;
-use super::request::{Request, Running};
-use cpuset::CpuSet;
+use super::request::Request;
 use topology::Topology;
 
 pub(super) struct Compact;
@@ -35,15 +37,6 @@ pub(super) struct Compact;
 impl Engine for Compact {
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
         place::place(machine, request)
-    }
-
-    fn resize(
-        &self,
-        machine: &Topology,
-        request: &Request,
-        running: &Running,
-    ) -> Result<CpuSet, Rejection> {
-        resize::resize(machine, request, running)
     }
 
     fn explain(

@@ -7,6 +7,7 @@ use super::search::{SearchDemand, search};
 use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches;
+use crate::cores::CoreSizes;
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::memory_manager::MemoryOffer;
@@ -197,14 +198,7 @@ impl Attempt {
             }
         };
         let mut cpus = self.held;
-        // Where cores are of unequal sizes, a choice by numbers may not add up.
-        if choice.take(view, &mut cpus) > 0 {
-            return if is_strict(request) {
-                Err(Rejection::cores_of_other_sizes(request.cpus))
-            } else {
-                self.anywhere(request, view, hint)
-            };
-        }
+        choice.take(view, &mut cpus);
         Ok((Placement { cpus, hint }, choice.cost, second))
     }
 
@@ -216,14 +210,12 @@ impl Attempt {
         hint: Hint,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         let mut cpus = self.held;
-        let mut left = self.more(request);
-        for cell in 0..view.loads.len() {
-            left = view.take(cell, left, &mut cpus);
+        let more = self.more(request);
+        if view.take_anywhere(more, &mut cpus) {
+            Ok((Placement { cpus, hint }, Cost::default(), None))
+        } else {
+            Err(NotEnough { requested: request.cpus, available: view.total }.into())
         }
-        if left > 0 {
-            return Err(Rejection::cores_of_other_sizes(request.cpus));
-        }
-        Ok((Placement { cpus, hint }, Cost::default(), None))
     }
 }
 
@@ -256,18 +248,12 @@ pub(super) fn has_enough(
     let available = view.total + held;
     match cores(request) {
         Cores::OneCpu if available < n => Err(Rejection::not_enough_idle_cores(n, available)),
-        Cores::Whole => {
-            let per_core = machine.cpus_per_core();
-            if !n.is_multiple_of(per_core) {
-                Err(Rejection::partial_core(n, per_core))
-            } else if available < n {
-                Err(Rejection::not_enough_whole_cores(n, per_core, available))
-            } else {
-                Ok(())
-            }
+        Cores::Whole if !view.can_give(n - held) => {
+            let usable = view.usable_cpus();
+            Err(Rejection::whole_cores(machine, n, &CoreSizes::of(machine, &usable)))
         }
         Cores::Any if available < n && is_strict(request) => Err(Rejection::topology_affinity()),
         Cores::Any if available < n => Err(NotEnough { requested: n, available }.into()),
-        Cores::Any | Cores::OneCpu => Ok(()),
+        Cores::Any | Cores::Whole | Cores::OneCpu => Ok(()),
     }
 }

@@ -1,45 +1,35 @@
-//! [`resize()`]: the CPUs of a running container. One that grows keeps its CPUs and gets more by
-//! the same cost as at its start. One that shrinks keeps the cheapest part of its CPUs.
+//! The CPUs of a running container, with either engine: the kubelet has no such algorithm, because it
+//! refuses to resize exclusive CPUs in place. [`grow`] keeps every CPU and chooses more by the same
+//! cost as for a new container; [`shrink`] keeps the cheapest part; [`complete`] replaces CPUs that
+//! went offline.
 //!
 //! The NUMA affinity is no reason to refuse: the topology manager's policy decides where a
 //! container may start (KEP-693), and a resize is no start.
 
 use super::capacity::{by_cache, cores, fewest_caches};
-use super::place::{has_enough, place};
+use super::place::has_enough;
 use super::search::{SearchDemand, search};
 use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches::{fewest, whole_caches};
+use crate::cores::{CoreSizes, only_whole_cores, whole_cores};
 use crate::rejection::{NotEnough, Rejection};
-use crate::request::{Request, Running};
-use crate::topology_manager::TopologyPolicy;
+use crate::request::Request;
 use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
 
-pub(super) fn resize(
+/// `held` and the cheapest CPUs that make it as many as requested.
+pub(crate) fn grow(
     machine: &Topology,
     request: &Request,
-    running: &Running,
+    held: &CpuSet,
 ) -> Result<CpuSet, Rejection> {
-    let mut request = *request;
-    let policy = &mut request.settings.topology_manager.policy;
-    if *policy != TopologyPolicy::None {
-        *policy = TopologyPolicy::BestEffort;
-    }
-    match running {
-        Running::Shared => Ok(place(machine, &request)?.cpus),
-        Running::Exclusive(held) if request.cpus < held.len() => shrink(machine, &request, held),
-        Running::Exclusive(held) => grow(machine, &request, held),
-        Running::Reduced { left, broken } => Ok(complete(machine, &request, left, broken)?),
-    }
-}
-
-fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
     let view = growth_view(machine, request, held);
     if request.wishes.takes_caches() {
         return grow_in_whole_caches(machine, request, &view, held);
     }
+    check_whole_cores(machine, request, &view, held)?;
     has_enough(machine, request, &view, held.len())?;
     let mut most_caches = usize::MAX;
     if request.wishes.uncore == Some(Uncore::Require) {
@@ -62,8 +52,31 @@ fn grow(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, 
             let fewest = most_caches + view.held_caches.len();
             Err(too_few_in_caches(machine, request, &view, held, fewest))
         }
-        None => Err(Rejection::cores_of_other_sizes(request.cpus)),
+        None => Err(not_enough(request, &view, held)),
     }
+}
+
+/// Checks that `held` and what can be added to it have whole cores with as many CPUs as requested.
+fn check_whole_cores(
+    machine: &Topology,
+    request: &Request,
+    view: &View<'_>,
+    held: &CpuSet,
+) -> Result<(), Rejection> {
+    if cores(request) != Cores::Whole {
+        return Ok(());
+    }
+    let all = only_whole_cores(machine, &(view.usable_cpus() | *held));
+    let all = CoreSizes::of(machine, &all);
+    if all.add_up_to(request.cpus) && view.can_give(request.cpus - held.len()) {
+        Ok(())
+    } else {
+        Err(Rejection::whole_cores(machine, request.cpus, &all))
+    }
+}
+
+fn not_enough(request: &Request, view: &View<'_>, held: &CpuSet) -> Rejection {
+    NotEnough { requested: request.cpus, available: view.total + held.len() }.into()
 }
 
 fn grow_in_whole_caches(
@@ -77,10 +90,11 @@ fn grow_in_whole_caches(
         let usable = (request.free & machine.online()) - request.settings.reserved;
         return Err(request.too_few_caches(machine, &usable, held));
     }
+    check_whole_cores(machine, request, view, held)?;
     has_enough(machine, request, view, held.len())?;
     let own = own_caches_view(machine, request, held);
     add_whole_caches(machine, view, &own, held, n - held.len())
-        .ok_or_else(|| Rejection::cores_of_other_sizes(n))
+        .ok_or_else(|| not_enough(request, view, held))
 }
 
 /// Adds `more` CPUs to `held`: of its own uncore caches, and if these have too few, of the fewest
@@ -135,38 +149,29 @@ fn growth_view<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> V
     View::new(machine, &usable, held, &CpuSet::EMPTY, cores(request))
 }
 
-/// Adds the CPUs of a demand to `held`; `None` if they do not add up, or are in too many caches.
+/// Adds the CPUs of a demand to `held`; `None` if there are too few, or in too many caches.
 fn add(machine: &Topology, view: &View<'_>, demand: SearchDemand, held: &CpuSet) -> Option<CpuSet> {
     if demand.cpus == 0 {
         return Some(*held);
     }
     let mut cpus = *held;
-    let mut missing = demand.cpus;
     if let Some((choice, _)) = search(view, demand) {
-        missing = choice.take(view, &mut cpus);
-    } else if demand.most_caches < machine.uncores().len() {
-        return None;
+        choice.take(view, &mut cpus);
+        return Some(cpus);
     }
-    if missing > 0 {
-        // Cores are of several sizes, or only nodes with numbers past the limit of a `NodeSet` have
-        // room: take whatever is free.
-        cpus = *held;
-        missing = demand.cpus;
-        for cell in 0..view.loads.len() {
-            missing = view.take(cell, missing, &mut cpus);
-        }
-    }
-    if missing == 0 { Some(cpus) } else { None }
+    // Only nodes with numbers past the limit of a `NodeSet` have room.
+    let is_limited = demand.most_caches < machine.uncores().len();
+    if !is_limited && view.take_anywhere(demand.cpus, &mut cpus) { Some(cpus) } else { None }
 }
 
-/// The cheapest part of `held` with the requested number of CPUs.
-fn shrink(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet, Rejection> {
+/// The cheapest part of `held` with the requested number of CPUs: whole cores with
+/// `full-pcpus-only`, unless the container started before that option and holds parts of cores.
+pub(crate) fn shrink(
+    machine: &Topology,
+    request: &Request,
+    held: &CpuSet,
+) -> Result<CpuSet, Rejection> {
     let n = request.cpus;
-    let per_core = machine.cpus_per_core();
-    let wants_whole = cores(request) == Cores::Whole;
-    if wants_whole && !n.is_multiple_of(per_core) {
-        return Err(Rejection::partial_core(n, per_core));
-    }
     let part = |cores: Cores| {
         let view = View::new(machine, held, &CpuSet::EMPTY, &CpuSet::EMPTY, cores);
         let demand = SearchDemand {
@@ -175,38 +180,65 @@ fn shrink(machine: &Topology, request: &Request, held: &CpuSet) -> Result<CpuSet
             most_caches: usize::MAX,
             align: true,
         };
-        if n <= view.total { add(machine, &view, demand, &CpuSet::EMPTY) } else { None }
+        if view.can_give(n) { add(machine, &view, demand, &CpuSet::EMPTY) } else { None }
     };
-    // A container may hold parts of cores if it started before the option was set.
-    let whole = if wants_whole { part(Cores::Whole) } else { None };
-    let remaining = whole.or_else(|| part(Cores::Any));
-    remaining.ok_or_else(|| NotEnough { requested: n, available: held.len() }.into())
+    let wants_whole = cores(request) == Cores::Whole;
+    if wants_whole && let Some(whole) = part(Cores::Whole) {
+        return Ok(whole);
+    }
+    if wants_whole && whole_cores(machine, held) == *held {
+        return Err(Rejection::whole_cores(machine, n, &CoreSizes::of(machine, held)));
+    }
+    part(Cores::Any).ok_or_else(|| NotEnough { requested: n, available: held.len() }.into())
 }
 
-/// Replaces the CPUs that a container lost, by whole cores or not. The container did not ask for a
-/// change, so rules about requests do not refuse it.
-fn complete(
+/// `left` and replacements for the CPUs that went offline. The container did not ask for a change,
+/// so rules about requests do not refuse it: with `full-pcpus-only` cores are split only where whole
+/// ones do not add up. `broken` are online CPUs of cores that lost a thread; they are given back
+/// where that helps.
+pub(crate) fn complete(
     machine: &Topology,
     request: &Request,
     left: &CpuSet,
     broken: &CpuSet,
 ) -> Result<CpuSet, NotEnough> {
-    // With `full-pcpus-only`, first try to replace cores that lost a thread by whole ones.
-    let whole = if request.settings.options.full_pcpus_only { *left - *broken } else { *left };
-    let completed = [whole, *left].into_iter().find_map(|base| {
-        let view = growth_view(machine, request, &base).breaking_cores();
+    let others = *left - *broken;
+    let attempts: &[(CpuSet, Splits)] = if cores(request) == Cores::Whole {
+        &[(*left, Splits::No), (others, Splits::No), (others, Splits::Yes), (*left, Splits::Yes)]
+    } else {
+        &[(*left, Splits::No)]
+    };
+    let completed = attempts.iter().find_map(|(base, splits)| {
+        let more = request.cpus.checked_sub(base.len())?;
+        let view = splits.allow(growth_view(machine, request, base));
+        if request.wishes.takes_caches() && !base.is_empty() {
+            let own = splits.allow(own_caches_view(machine, request, base));
+            return add_whole_caches(machine, &view, &own, base, more);
+        }
         let demand = SearchDemand {
-            cpus: request.cpus.checked_sub(base.len())?,
+            cpus: more,
             nodes: NodeBounds::all(&view),
             most_caches: usize::MAX,
             align: true,
         };
-        if request.wishes.takes_caches() && !base.is_empty() {
-            let own = own_caches_view(machine, request, &base).breaking_cores();
-            return add_whole_caches(machine, &view, &own, &base, demand.cpus);
-        }
-        if demand.cpus <= view.total { add(machine, &view, demand, &base) } else { None }
+        if view.can_give(more) { add(machine, &view, demand, base) } else { None }
     });
     let available = (request.free | *left).len();
     completed.ok_or(NotEnough { requested: request.cpus, available })
+}
+
+/// Whether replacements may be parts of cores.
+#[derive(Clone, Copy)]
+enum Splits {
+    No,
+    Yes,
+}
+
+impl Splits {
+    fn allow(self, view: View<'_>) -> View<'_> {
+        match self {
+            Splits::No => view,
+            Splits::Yes => view.breaking_cores(),
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::cost::Cost;
 use super::sets::{AddedNodes, NodeBounds, others, sets};
 use super::sums::Sums;
 use super::view::{Load, View};
+use crate::cores::{CoreSizes, Domains, pick};
 use cpuset::{CpuSet, NodeSet};
 use topology::Cells;
 
@@ -25,7 +26,16 @@ pub(super) struct Choice {
     pub(super) cost: Cost,
     /// The nodes by position, including those of the base.
     pub(super) nodes: NodeSet,
-    takes: Vec<Take>,
+    takes: Takes,
+}
+
+/// What a choice takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Takes {
+    /// CPUs by number, from caches whose cores have one size.
+    Counted(Vec<Take>),
+    /// Cores of several sizes.
+    Cores(CpuSet),
 }
 
 /// A number of CPUs to take of a cache, in the cells of the chosen nodes.
@@ -102,7 +112,8 @@ impl CostSearch<'_, '_> {
             free += self.view.nodes[next];
             fewest += 1;
         }
-        let limited = most_caches < self.view.loads.len();
+        // Where cores must add up, a set with enough CPUs may still not hold the request.
+        let limited = most_caches < self.view.loads.len() || !self.view.sizes.is_empty();
         let most = (nodes.most - nodes.base.len()).min(others.len());
         // Unless caches span nodes, each added node has another cache.
         let most = if self.view.cells.caches_span_nodes() { most } else { most.min(most_caches) };
@@ -117,7 +128,8 @@ impl CostSearch<'_, '_> {
                 last = Some(candidate.distance);
                 self.search_nodes(candidate);
             }
-            // More nodes cost more. They help only if the number of caches is limited.
+            // More nodes cost more. They help only if the number of caches is limited, or cores
+            // must add up.
             if self.best.is_some() || !limited {
                 return;
             }
@@ -131,6 +143,10 @@ impl CostSearch<'_, '_> {
         self.room = self.room_taken();
         self.list_caches();
         let n = self.demand.cpus;
+        if !self.view.sizes.is_empty() {
+            self.cores_that_add_up();
+            return;
+        }
         if !self.demand.align {
             self.fill_remainders(n);
             return;
@@ -311,6 +327,46 @@ impl CostSearch<'_, '_> {
         }
     }
 
+    /// Offers the fewest caches of the current nodes whose cores add up, in addition to those that
+    /// the container uses already; of these the ones with the fewest CPUs.
+    fn cores_that_add_up(&mut self) {
+        let CostSearch { view, demand, nodes, caches, .. } = self;
+        let cells = view.cells;
+        let cells_of = |uncore: usize| {
+            let all = nodes.iter().flat_map(|node| cells.of_node(node));
+            all.filter(move |&at| cells.all()[at].uncore == uncore)
+        };
+        let sizes: Vec<CoreSizes> = caches
+            .iter()
+            .map(|cache| {
+                let mut sizes = CoreSizes::default();
+                cells_of(cache.uncore).for_each(|cell| sizes.extend(&view.sizes[cell]));
+                sizes
+            })
+            .collect();
+        let (held, mut others): (Vec<usize>, Vec<usize>) =
+            (0..caches.len()).partition(|&at| caches[at].is_held);
+        others.sort_by_key(|&at| caches[at].load.free);
+        if demand.align {
+            let domains = Domains { sizes: &sizes, n: demand.cpus };
+            let Some(fewest) = domains.first(&held, &others) else { return };
+            others = fewest;
+        }
+        let cost = if demand.align { others.len() } else { 0 };
+        if cost > demand.most_caches {
+            return;
+        }
+        let chosen: Vec<&CacheLoad> = held.iter().chain(&others).map(|&at| &caches[at]).collect();
+        let cores = chosen.iter().flat_map(|cache| cells_of(cache.uncore));
+        let cores: Vec<CpuSet> = cores.flat_map(|cell| view.cores_of(cell)).collect();
+        let Some(cpus) = pick(&cores, demand.cpus) else { return };
+        let free: usize = chosen.iter().map(|cache| cache.load.free).sum();
+        let mut cost = Cost::at_least(self.nodes.len(), self.distance, self.room, cost);
+        cost.not_reused = (cpus - view.reusable).len();
+        cost.potential = 20 * (free - cpus.len()) + self.free;
+        self.keep(cost, Takes::Cores(cpus));
+    }
+
     /// Keeps a choice if it is the cheapest so far: numbers of CPUs of caches, by index, in
     /// addition to `self.takes`.
     fn offer(&mut self, caches: usize, takes: &[(usize, usize)]) {
@@ -335,7 +391,19 @@ impl CostSearch<'_, '_> {
         // Remainders of caches count far more than free CPUs of nodes: on the churn benchmark this
         // weight aligned slightly more containers than others.
         cost.potential = 20 * left_over + self.free;
-        let is_repeated = |best: &Choice| best.cost == cost && self.takes_the_same(best, takes);
+        if self.best.as_ref().is_some_and(|best| best.cost < cost) {
+            self.second = Some(self.second.map_or(cost, |second| second.min(cost)));
+            return;
+        }
+        let mut all = self.takes.clone();
+        all.extend(takes.iter().map(|&(at, cpus)| Take { uncore: self.caches[at].uncore, cpus }));
+        self.keep(cost, Takes::Counted(all));
+    }
+
+    fn keep(&mut self, cost: Cost, takes: Takes) {
+        let is_repeated = |best: &Choice| {
+            best.cost == cost && best.nodes == self.nodes && best.takes.is_same(&takes)
+        };
         if self.best.as_ref().is_some_and(is_repeated) {
             return;
         }
@@ -343,30 +411,36 @@ impl CostSearch<'_, '_> {
             self.second = Some(self.second.map_or(cost, |second| second.min(cost)));
             return;
         }
-        let mut all = self.takes.clone();
-        all.extend(takes.iter().map(|&(at, cpus)| Take { uncore: self.caches[at].uncore, cpus }));
-        let previous = self.best.replace(Choice { cost, nodes: self.nodes, takes: all });
+        let previous = self.best.replace(Choice { cost, nodes: self.nodes, takes });
         self.second = previous.map(|previous| previous.cost);
     }
+}
 
-    /// Whether a choice is the best one again, with its caches in another order.
-    fn takes_the_same(&self, best: &Choice, takes: &[(usize, usize)]) -> bool {
-        let same = |&(at, cpus): &(usize, usize)| {
-            best.takes.contains(&Take { uncore: self.caches[at].uncore, cpus })
-        };
-        best.nodes == self.nodes && takes.iter().all(same)
+impl Takes {
+    /// Whether these are the same, the caches possibly in another order.
+    fn is_same(&self, other: &Takes) -> bool {
+        match (self, other) {
+            (Takes::Counted(one), Takes::Counted(other)) => {
+                other.iter().all(|take| one.contains(take))
+            }
+            _ => self == other,
+        }
     }
 }
 
 impl Choice {
-    /// Adds the chosen CPUs to `cpus`. Returns how many are missing: where cores are of several
-    /// sizes, not every number of CPUs is made of whole cores.
-    pub(super) fn take(&self, view: &View<'_>, cpus: &mut CpuSet) -> usize {
-        self.takes.iter().map(|take| self.take_of(view, *take, cpus)).sum()
+    /// Adds the chosen CPUs to `cpus`.
+    pub(super) fn take(&self, view: &View<'_>, cpus: &mut CpuSet) {
+        match &self.takes {
+            Takes::Counted(takes) => {
+                takes.iter().for_each(|take| self.take_of(view, *take, cpus));
+            }
+            Takes::Cores(cores) => *cpus |= *cores,
+        }
     }
 
     /// Takes the smallest cells of the cache first, so that what is left over is in one cell.
-    fn take_of(&self, view: &View<'_>, take: Take, cpus: &mut CpuSet) -> usize {
+    fn take_of(&self, view: &View<'_>, take: Take, cpus: &mut CpuSet) {
         let cells: &Cells = view.cells;
         let mut of_cache: Vec<usize> = Vec::new();
         for node in self.nodes.iter() {
@@ -377,8 +451,9 @@ impl Choice {
         let mut left = take.cpus;
         for at in of_cache {
             let wanted = left.min(view.loads[at].free);
-            left -= wanted - view.take(at, wanted, cpus);
+            left -= wanted;
+            let short = view.take(at, wanted, cpus);
+            debug_assert_eq!(short, 0, "cores of one size add up");
         }
-        left
     }
 }

@@ -3,6 +3,7 @@
 //! One pass over the usable CPUs counts them by part of a core (`cells::Part`); all other counts
 //! follow. A decision takes a few of these passes, so no state needs to be kept between decisions.
 
+use crate::cores::{CoreSizes, pick};
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use topology::{Cells, Topology};
 
@@ -87,7 +88,7 @@ impl Load {
 pub(super) struct View<'m> {
     pub(super) cells: &'m Cells,
     usable: CpuSet,
-    reusable: CpuSet,
+    pub(super) reusable: CpuSet,
     cores: Cores,
     /// Usable CPUs by part.
     free: Vec<u16>,
@@ -103,6 +104,9 @@ pub(super) struct View<'m> {
     pub(super) held_caches: Vec<usize>,
     /// The number of usable CPUs.
     pub(super) total: usize,
+    /// Where only whole cores are used and they have several sizes: what each cell has of them.
+    /// Empty where the number of usable CPUs says what a cell can give.
+    pub(super) sizes: Vec<CoreSizes>,
 }
 
 impl<'m> View<'m> {
@@ -129,10 +133,12 @@ impl<'m> View<'m> {
             held_nodes: NodeSet::EMPTY,
             held_caches: Vec::new(),
             total: 0,
+            sizes: Vec::new(),
         };
         for cell in 0..view.loads.len() {
             view.count_cell(cell);
         }
+        view.sizes = view.core_sizes();
         if !reusable.is_empty() {
             let parts = reusable.iter().filter(|cpu| usable.contains(*cpu));
             for part in parts.filter_map(|cpu| cells.part_of(cpu)) {
@@ -177,10 +183,77 @@ impl<'m> View<'m> {
         self.loads[at] = load;
     }
 
+    /// See [`View::sizes`].
+    fn core_sizes(&self) -> Vec<CoreSizes> {
+        let mut loads = self.loads.iter().filter(|load| load.free > 0);
+        let first = loads.next().map_or(0, |load| load.smallest);
+        let is_equal = |load: &Load| load.smallest == first && load.per_core == first;
+        if self.cores != Cores::Whole
+            || self.loads.iter().all(|load| load.free == 0 || is_equal(load))
+        {
+            return Vec::new();
+        }
+        let cells = self.cells.all().iter();
+        cells
+            .map(|cell| cell.parts.clone().map(|part| usize::from(self.free[part])).collect())
+            .collect()
+    }
+
+    /// Whether `n` of the usable CPUs can be taken: with whole cores, whether these add up.
+    pub(super) fn can_give(&self, n: usize) -> bool {
+        let Some(size) = self.loads.iter().find(|load| load.free > 0).map(|load| load.per_core)
+        else {
+            return n == 0;
+        };
+        if self.cores != Cores::Whole {
+            return n <= self.total;
+        }
+        if self.sizes.is_empty() {
+            return n <= self.total && n.is_multiple_of(size);
+        }
+        let mut all = CoreSizes::default();
+        self.sizes.iter().for_each(|sizes| all.extend(sizes));
+        all.add_up_to(n)
+    }
+
+    /// The usable CPUs of each core of a cell. Cores that the container holds a part of come first,
+    /// then those that its pod holds anyway.
+    pub(super) fn cores_of(&self, cell: usize) -> impl Iterator<Item = CpuSet> + '_ {
+        let mut parts: Vec<usize> =
+            self.cells.all()[cell].parts.clone().filter(|&part| self.free[part] > 0).collect();
+        parts.sort_by_key(|&part| self.core_use(part));
+        parts.into_iter().map(move |part| {
+            let mut cpus = CpuSet::EMPTY;
+            self.take_part(part, usize::MAX, &mut cpus);
+            cpus
+        })
+    }
+
+    /// The usable CPUs, without those of cores that may not be used.
+    pub(super) fn usable_cpus(&self) -> CpuSet {
+        (0..self.loads.len()).flat_map(|cell| self.cores_of(cell)).collect()
+    }
+
+    /// Adds `n` usable CPUs to `cpus`, of one cell after the other. `false` if there are too few, or
+    /// cores do not add up.
+    pub(super) fn take_anywhere(&self, n: usize, cpus: &mut CpuSet) -> bool {
+        if !self.can_give(n) {
+            return false;
+        }
+        if self.sizes.is_empty() {
+            (0..self.loads.len()).fold(n, |left, cell| self.take(cell, left, cpus)) == 0
+        } else {
+            let cores: Vec<CpuSet> =
+                (0..self.loads.len()).flat_map(|cell| self.cores_of(cell)).collect();
+            pick(&cores, n).map(|picked| *cpus |= picked).is_some()
+        }
+    }
+
     /// This view, but a request that is no multiple of a core's CPUs may use a part of a core.
     pub(super) fn breaking_cores(mut self) -> View<'m> {
         if self.cores == Cores::Whole {
             self.cores = Cores::Any;
+            self.sizes = Vec::new();
         }
         self
     }

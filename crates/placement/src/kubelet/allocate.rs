@@ -2,15 +2,16 @@
 //! pod scope needs only once.
 //!
 //! 1. Find the topology manager's best NUMA affinity ([`super::demand`]); the policy may refuse it.
-//! 2. With `full-pcpus-only`, check that whole cores can meet the request.
+//! 2. With `full-pcpus-only`, check that whole cores can meet the request. From here on the machine
+//!    has no other free CPUs than those of whole cores.
 //! 3. Take as many CPUs as possible inside the affinity. With `align-by-socket` (KEP-3327) all
 //!    sockets that the affinity touches count as inside.
 //! 4. Take the rest from the whole machine. As in the kubelet, this choice does not consider the
 //!    CPUs of step 3.
 
 use super::demand::Demand;
-use super::take::take;
-use crate::cores::whole_cores;
+use super::take::{take, take_cores};
+use crate::cores::{CoreSizes, only_whole_cores};
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
@@ -30,10 +31,41 @@ pub struct Supply {
 }
 
 impl Supply {
+    /// The CPUs that a container can get: those that are online and not reserved and, with
+    /// `full-pcpus-only` (KEP-2625), only whole cores. The kubelet counts half-used cores, too, and
+    /// splits them.
     pub(super) fn usable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
         let mut usable = (self.free | self.reusable) & topology.online();
         usable -= settings.reserved;
+        if settings.options.full_pcpus_only {
+            usable = only_whole_cores(topology, &usable);
+        }
         usable
+    }
+
+    /// A request for `n` of these CPUs, by NUMA node. With `full-pcpus-only` a node gives what its
+    /// whole cores add up to. Where those of the whole machine do not, all CPUs count, as in the
+    /// kubelet: [`allocate()`] then refuses the request for its cores.
+    pub(super) fn demand(&self, topology: &Topology, settings: &Settings, n: usize) -> Demand {
+        let align_by_socket = settings.options.align_by_socket;
+        let demand = |free: &CpuSet, reusable: &CpuSet| {
+            Demand::new(topology, free, reusable, n, align_by_socket)
+        };
+        if settings.options.full_pcpus_only {
+            let usable = self.usable(topology, settings);
+            let cores = CoreSizes::of(topology, &usable);
+            if cores.add_up_to(n) {
+                let demand = demand(&(usable - self.reusable), &(usable & self.reusable));
+                return if cores.are_equal() {
+                    demand
+                } else {
+                    demand.in_whole_cores(topology, &usable)
+                };
+            }
+        }
+        // `Demand` ignores offline CPUs. Reserved CPUs are never exclusive, so none is among those
+        // to reuse, which are separate because the affinity must include their nodes.
+        demand(&(self.free - settings.reserved), &self.reusable)
     }
 }
 
@@ -51,11 +83,7 @@ pub fn affinity(
     if manager.policy == TopologyPolicy::None {
         return Ok(Hint::ANY);
     }
-    // `Demand` ignores offline CPUs. Reserved CPUs are never exclusive, so none is among those to
-    // reuse, which are separate because the affinity must include their nodes.
-    let available = supply.free - settings.reserved;
-    let align_by_socket = settings.options.align_by_socket;
-    let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
+    let demand = supply.demand(topology, settings, n);
     let affinity = demand.best(manager.policy, &NumaNodes::of(topology, manager));
     if affinity.admit { Ok(affinity.hint) } else { Err(Rejection::topology_affinity()) }
 }
@@ -80,48 +108,42 @@ pub fn allocate(
         Some(hint) => hint,
         None => affinity(topology, settings, supply, n)?,
     };
-    check_whole_cores(topology, settings, supply, n)?;
-    // As in the kubelet, the siblings of reserved CPUs are still usable: `take` prefers whole
-    // cores, of which the check found enough. But it splits one if the affinity has an odd number
-    // of CPUs.
-    let mut usable = supply.usable(topology, settings);
+    let usable = supply.usable(topology, settings);
+    let inside = match hint.nodes {
+        Some(nodes) => cpus_inside(topology, nodes, settings.options.align_by_socket) & usable,
+        None => CpuSet::EMPTY,
+    };
     let strategy = settings.options.strategy(topology);
-    let mut cpus = CpuSet::EMPTY;
-    if let Some(nodes) = hint.nodes {
-        let inside = cpus_inside(topology, nodes, settings.options.align_by_socket) & usable;
-        cpus = take(topology, &inside, n.min(inside.len()), strategy)?;
-        usable -= cpus;
-    }
-    // If the hint has nodes, CPUs are missing only with best-effort, or if other containers
+    let cpus = if settings.options.full_pcpus_only {
+        let cores = CoreSizes::of(topology, &usable);
+        if !cores.add_up_to(n) {
+            return Err(Rejection::whole_cores(topology, n, &cores));
+        }
+        let inside = only_whole_cores(topology, &inside);
+        let most = most_inside(topology, &inside, &usable, n);
+        let near = take_cores(topology, &inside, most, strategy)?;
+        near | take_cores(topology, &(usable - near), n - most, strategy)?
+    } else {
+        let near = take(topology, &inside, n.min(inside.len()), strategy)?;
+        near | take(topology, &(usable - near), n - near.len(), strategy)?
+    };
+    // If the hint has nodes, CPUs outside are used only with best-effort, or if other containers
     // took CPUs since `within` was chosen. As in the kubelet, the container then leaves its
     // affinity.
-    cpus |= take(topology, &usable, n - cpus.len(), strategy)?;
     Ok(Placement { cpus, hint })
 }
 
-/// With `full-pcpus-only` (KEP-2625), checks that whole cores can meet the request. A core with a
-/// reserved CPU is never given out whole.
-///
-/// # Errors
-/// [`Reason::SmtAlignment`](crate::Reason::SmtAlignment) if not.
-pub(super) fn check_whole_cores(
-    topology: &Topology,
-    settings: &Settings,
-    supply: &Supply,
-    n: usize,
-) -> Result<(), Rejection> {
-    if !settings.options.full_pcpus_only {
-        return Ok(());
+/// The largest number of CPUs, up to `n`, that whole cores `inside` add up to, where the other
+/// cores of `usable` add up to the rest.
+fn most_inside(topology: &Topology, inside: &CpuSet, usable: &CpuSet, n: usize) -> usize {
+    let most = n.min(inside.len());
+    let near = CoreSizes::of(topology, inside);
+    if most == n && near.add_up_to(n) {
+        return n;
     }
-    let per_core = topology.cpus_per_core();
-    if !n.is_multiple_of(per_core) {
-        return Err(Rejection::partial_core(n, per_core));
-    }
-    // As in the kubelet, CPUs are counted instead of cores (containers that started with the option
-    // hold whole cores only), and CPUs to reuse are not.
-    let reserved_cores = whole_cores(topology, &settings.reserved);
-    let free = ((supply.free & topology.online()) - reserved_cores).len();
-    if n <= free { Ok(()) } else { Err(Rejection::not_enough_whole_cores(n, per_core, free)) }
+    let far = CoreSizes::of(topology, &(*usable - *inside));
+    let fits = |&part: &usize| near.add_up_to(part) && far.add_up_to(n - part);
+    (0..=most).rev().find(fits).unwrap_or(0)
 }
 
 /// All CPUs of these NUMA nodes or, with `align_by_socket`, of all sockets that these nodes touch.

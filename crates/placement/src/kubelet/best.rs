@@ -15,6 +15,9 @@
 //!   is, unless sockets are aligned: then the narrowest size that suffices on exactly the wanted
 //!   number of sockets is preferred.
 //!
+//! Where whole cores of several sizes must add up to the request, these sums are upper bounds:
+//! [`Domains`] decides about each size and each node exactly.
+//!
 //! Among the sets of that size the lowest binary number wins. From the highest node down, a node is
 //! left out whenever the rest still suffices, which the free CPUs of the fullest remaining nodes
 //! decide exactly. With distances, or with a number of sockets, [`super::closest`] searches.
@@ -27,6 +30,7 @@
 use super::closest::{Group, NearestSearch, group_by_distance};
 use super::demand::{CandidateNode, Demand};
 use super::merge::{Affinity, decide};
+use crate::cores::Domains;
 use crate::hint::{Hint, NumaNodes};
 use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
@@ -46,13 +50,15 @@ impl Demand {
 
     /// The lowest single node that can hold the request, if one could on the empty machine.
     fn single(&self) -> Option<Hint> {
-        let can = |node: &&CandidateNode| {
-            self.n <= node.free && self.nodes.iter().all(|other| !other.must || other == *node)
+        let can = |(at, node): &(usize, &CandidateNode)| {
+            self.n <= node.free
+                && self.nodes.iter().all(|other| !other.must || other == *node)
+                && self.adds_up([*at])
         };
         if self.width > 1 {
             return None;
         }
-        let node = self.nodes.iter().find(can)?;
+        let (_, node) = self.nodes.iter().enumerate().find(can)?;
         Some(Hint { nodes: Some(NodeSet::of(node.number)), preferred: true })
     }
 
@@ -77,6 +83,22 @@ impl Demand {
     }
 
     fn narrowest(&self) -> Option<usize> {
+        let least = self.narrowest_by_number()?;
+        if self.cores.is_empty() {
+            return Some(least);
+        }
+        let (must, open): (Vec<usize>, Vec<usize>) =
+            (0..self.nodes.len()).partition(|&index| self.nodes[index].must);
+        let cores = Domains { sizes: &self.cores, n: self.n };
+        let adds_up = |size: &usize| {
+            size.checked_sub(must.len())
+                .is_some_and(|more| cores.add_up(must.iter().copied(), [(&open[..], more)]))
+        };
+        (least..=self.nodes.len()).find(adds_up)
+    }
+
+    /// How many nodes have as many free CPUs as requested.
+    fn narrowest_by_number(&self) -> Option<usize> {
         let must = self.nodes.iter().filter(|node| node.must);
         let (forced, mut sum) =
             must.fold((0, 0), |(count, sum), node| (count + 1, sum + node.free));
@@ -119,20 +141,49 @@ impl Demand {
         }
         let mut chosen = NodeSet::EMPTY;
         for index in (0..self.nodes.len()).rev() {
-            let Some(own) = choosing.iter_mut().find(|own| own.left.last() == Some(&index)) else {
-                continue;
-            };
-            let rest = reach - own.reach;
-            match own.without_last(&self.nodes) {
-                Some(without) if self.n <= rest + without.reach => *own = without,
-                _ => {
-                    own.take_last(&self.nodes);
+            let is_next = |own: &Choosing| own.left.last() == Some(&index);
+            let Some(at) = choosing.iter().position(is_next) else { continue };
+            let rest = reach - choosing[at].reach;
+            let without = choosing[at].without_last(&self.nodes).filter(|without| {
+                self.n <= rest + without.reach && self.can_add_up(chosen, &choosing, at, without)
+            });
+            match without {
+                Some(without) => choosing[at] = without,
+                None => {
+                    choosing[at].take_last(&self.nodes);
                     chosen = chosen.union(NodeSet::of(index));
                 }
             }
-            reach = rest + own.reach;
+            reach = rest + choosing[at].reach;
         }
-        Some(chosen)
+        if self.adds_up(chosen.iter()) { Some(chosen) } else { None }
+    }
+}
+
+impl Demand {
+    /// Whether whole cores can still add up to the request if the choice in group `at` went on as
+    /// `instead`.
+    fn can_add_up(
+        &self,
+        chosen: NodeSet,
+        choosing: &[Choosing],
+        at: usize,
+        instead: &Choosing,
+    ) -> bool {
+        if self.cores.is_empty() {
+            return true;
+        }
+        let mut must: Vec<usize> = chosen.iter().collect();
+        let mut open: Vec<(Vec<usize>, usize)> = Vec::with_capacity(choosing.len());
+        for (group, own) in choosing.iter().enumerate() {
+            let own = if group == at { instead } else { own };
+            let (forced, free): (Vec<usize>, Vec<usize>) =
+                own.left.iter().partition(|&&index| self.nodes[index].must);
+            open.push((free, own.count.saturating_sub(forced.len())));
+            must.extend(forced);
+        }
+        let open = open.iter().map(|(nodes, count)| (&nodes[..], *count));
+        Domains { sizes: &self.cores, n: self.n }.add_up(must, open)
     }
 }
 

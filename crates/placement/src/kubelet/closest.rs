@@ -12,6 +12,9 @@
 //!   node as near to the chosen ones and to its nearest companions as possible);
 //! * if the bound equals the best set, and the lowest possible nodes are a higher binary number.
 //!
+//! Where whole cores must add up to the request, these numbers are upper bounds, and
+//! [`Demand::lowest`] finds that a completion does not add up.
+//!
 //! A skipped branch has no better set, so the answer is that of full enumeration. Inside the groups
 //! [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
 //!
@@ -361,7 +364,8 @@ impl<'d> NearestSearch<'d> {
             }
         }
         let aligned = self.sockets.is_none_or(|wanted| sockets.count_ones() as usize == wanted);
-        if self.demand.n <= free && aligned { Some((cost, chosen)) } else { None }
+        let holds = self.demand.n <= free && self.demand.adds_up(chosen.iter());
+        if holds && aligned { Some((cost, chosen)) } else { None }
     }
 
     /// The node with the least cost with which the set can still hold the request.

@@ -9,6 +9,7 @@
 //! Memory-only nodes are ignored.
 
 use crate::combinations::next_combination;
+use crate::cores::{CoreSizes, Domains};
 use crate::hint::Hint;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use topology::Topology;
@@ -24,6 +25,9 @@ pub struct Demand {
     pub(super) width: usize,
     /// With `align-by-socket`, the number of sockets that a preferred set touches.
     pub(super) sockets: Option<usize>,
+    /// Where the request takes whole cores and these have several sizes: the free cores of each
+    /// node. Empty where the number of free CPUs says what a node can give.
+    pub(super) cores: Vec<CoreSizes>,
 }
 
 /// What a NUMA node has for a request.
@@ -76,7 +80,28 @@ impl Demand {
         let per_socket = topology.cpu_nodes() / topology.sockets().len().max(1);
         let aligns = align_by_socket && per_socket > 0;
         let sockets = if aligns { Some(width.div_ceil(per_socket)) } else { None };
-        Demand { n, nodes, width, sockets }
+        Demand { n, nodes, width, sockets, cores: Vec::new() }
+    }
+
+    /// This request for whole cores of several sizes; `usable` has no other CPUs.
+    pub(super) fn in_whole_cores(mut self, topology: &Topology, usable: &CpuSet) -> Demand {
+        let cores_in = |cpus: &CpuSet| -> Vec<CoreSizes> {
+            let counted = |node: &&topology::NumaNode| {
+                self.nodes.binary_search_by_key(&node.id, |node| node.number).is_ok()
+            };
+            let nodes = topology.nodes().iter().filter(counted);
+            nodes.map(|node| CoreSizes::of(topology, &(node.cpus & *cpus))).collect()
+        };
+        let empty = cores_in(&topology.online());
+        let cores = cores_in(usable);
+        self.width = Domains { sizes: &empty, n: self.n }.fewest();
+        self.cores = cores;
+        self
+    }
+
+    /// Whether the cores of these nodes, given by index, can add up to the request.
+    pub(super) fn adds_up(&self, nodes: impl IntoIterator<Item = usize>) -> bool {
+        self.cores.is_empty() || Domains { sizes: &self.cores, n: self.n }.add_up(nodes, [])
     }
 
     /// All sets that can hold the request, in the kubelet's order: small sets first, then
@@ -127,7 +152,7 @@ impl Demand {
         let all_must = self.nodes.iter().filter(|node| node.must).count();
         let aligned = self.sockets == Some(sockets.count_ones() as usize);
         let preferred = chosen.len() == self.width || aligned;
-        let holds = self.n <= free && must == all_must;
+        let holds = self.n <= free && must == all_must && self.adds_up(chosen.iter().copied());
         if holds { Some(Hint { nodes: Some(set), preferred }) } else { None }
     }
 }

@@ -8,7 +8,6 @@
 //! preferred only if the CPUs need as many nodes as the devices are on, and have room there.
 
 use super::allocate::{self, Supply, cpus_inside};
-use super::demand::Demand;
 use super::merge::{ResourceHints, merge};
 use crate::devices::DeviceNodes;
 use crate::engine::Placement;
@@ -64,9 +63,7 @@ pub(super) fn affinity(
     if others.is_empty() || manager.policy == TopologyPolicy::None {
         return allocate::affinity(topology, settings, supply, n);
     }
-    let available = supply.free - settings.reserved;
-    let align_by_socket = settings.options.align_by_socket;
-    let demand = Demand::new(topology, &available, &supply.reusable, n, align_by_socket);
+    let demand = supply.demand(topology, settings, n);
     let numa = NumaNodes::of(topology, manager);
     let cpus = match &memory {
         // Sets that have the memory follow no order, so all are listed: with the few nodes on which
@@ -139,6 +136,7 @@ pub(super) fn allocate(
 
 #[cfg(test)]
 mod tests {
+    use super::super::demand::Demand;
     use super::*;
     use crate::TopologyManager;
     use crate::machines::{Shape, set};

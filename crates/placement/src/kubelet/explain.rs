@@ -2,7 +2,6 @@
 
 use super::allocate::{Supply, cpus_inside};
 use super::attempt::{Attempt, attempts, pod_supply};
-use super::demand::Demand;
 use super::wished::narrowed;
 use crate::engine::{CacheCandidate, NumaCandidate, Placement, Weighed};
 use crate::hint::Hint;
@@ -70,8 +69,7 @@ fn numa_sets(
     let available = supply.free - settings.reserved;
     let listed = settings.topology_manager.policy != TopologyPolicy::None
         && machine.nodes().len() <= MAX_NODES;
-    let align_by_socket = settings.options.align_by_socket;
-    let demand = Demand::new(&machine, &available, &supply.reusable, n, align_by_socket);
+    let demand = supply.demand(&machine, settings, n);
     let sets = if listed { Some(demand.enumerate()) } else { None };
     (sets, available | supply.reusable)
 }

@@ -23,7 +23,6 @@ mod free;
 mod merge;
 mod order;
 mod packed;
-mod resize;
 mod spread;
 mod take;
 mod uncore;
@@ -37,8 +36,7 @@ pub use take::take;
 
 use super::engine::{Engine, Placement, Weighed};
 use super::rejection::Rejection;
-use super::request::{Request, Running};
-use cpuset::CpuSet;
+use super::request::Request;
 use topology::Topology;
 
 pub(super) struct Kubelet;
@@ -46,15 +44,6 @@ pub(super) struct Kubelet;
 impl Engine for Kubelet {
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
         attempt::place(machine, request)
-    }
-
-    fn resize(
-        &self,
-        machine: &Topology,
-        request: &Request,
-        running: &Running,
-    ) -> Result<CpuSet, Rejection> {
-        resize::resize(machine, request, running)
     }
 
     fn explain(

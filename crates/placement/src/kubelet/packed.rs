@@ -14,6 +14,7 @@
 
 use super::free::Free;
 use super::order::Level;
+use crate::cores::CoreSizes;
 use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
 use topology::Topology;
@@ -26,12 +27,23 @@ pub(super) fn packed(
     uncore: Option<UncoreOrder>,
 ) -> CpuSet {
     let mut free = Free::new(topology, available, n);
-    free.take_whole_nodes_and_sockets();
-    if let Some(order) = uncore {
-        free.take_uncores(order);
-    }
-    free.take_whole_cores();
-    free.take_rest();
+    free.take_in_order(uncore);
+    free.taken
+}
+
+/// As [`packed()`], but of whole cores, whose sizes are `cores`: what is taken leaves cores that
+/// add up to the rest.
+pub(super) fn packed_cores(
+    topology: &Topology,
+    available: CpuSet,
+    n: usize,
+    cores: CoreSizes,
+    uncore: Option<UncoreOrder>,
+) -> CpuSet {
+    let mut free = Free::new(topology, available, n);
+    free.cores = Some(cores);
+    free.take_in_order(uncore);
+    debug_assert_eq!(free.need, 0, "{n} of {available}");
     free.taken
 }
 
@@ -45,6 +57,15 @@ pub(super) fn pack(topology: &Topology, available: CpuSet, n: usize) -> Option<C
 }
 
 impl Free<'_> {
+    fn take_in_order(&mut self, uncore: Option<UncoreOrder>) {
+        self.take_whole_nodes_and_sockets();
+        if let Some(order) = uncore {
+            self.take_uncores(order);
+        }
+        self.take_whole_cores();
+        self.take_rest();
+    }
+
     pub(super) fn take_whole_nodes_and_sockets(&mut self) {
         let (outer, inner) = self.levels();
         self.take_whole(outer);

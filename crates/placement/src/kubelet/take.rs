@@ -1,8 +1,9 @@
 //! [`take()`]: one allocation of CPUs from a free set.
 
 use super::distributed::distributed;
-use super::packed::packed;
+use super::packed::{packed, packed_cores};
 use super::spread::spread;
+use crate::cores::CoreSizes;
 use crate::rejection::NotEnough;
 use crate::strategy::Strategy;
 use cpuset::CpuSet;
@@ -33,6 +34,41 @@ pub fn take(
             Strategy::AcrossNuma { group } => distributed(topology, available, n, group),
         }),
     }
+}
+
+/// As [`take()`], of CPUs that are whole cores: the answer is whole cores, too. Equal shares from
+/// several NUMA nodes are of cores of the usual size, if these suffice.
+///
+/// # Errors
+/// If cores of `available` do not add up to `n`.
+pub(super) fn take_cores(
+    topology: &Topology,
+    available: &CpuSet,
+    n: usize,
+    strategy: Strategy,
+) -> Result<CpuSet, NotEnough> {
+    let cores = CoreSizes::of(topology, available);
+    if !cores.add_up_to(n) {
+        return Err(NotEnough { requested: n, available: available.len() });
+    }
+    let size = cores.usual();
+    let strategy = strategy.in_groups_of(size);
+    let taken = match strategy {
+        _ if cores.are_equal() => take(topology, available, n, strategy)?,
+        Strategy::AcrossNuma { .. } => {
+            let usual = topology.cores().iter().map(|core| core.cpus);
+            let usual = usual.filter(|core| core.len() == size && core.is_subset(available));
+            let usual: CpuSet = usual.collect();
+            if n.is_multiple_of(size) && n <= usual.len() {
+                take(topology, &usual, n, strategy)?
+            } else {
+                packed_cores(topology, *available, n, cores, None)
+            }
+        }
+        Strategy::Packed { uncore } => packed_cores(topology, *available, n, cores, uncore),
+        Strategy::Spread => packed_cores(topology, *available, n, cores, None),
+    };
+    Ok(taken)
 }
 
 #[cfg(test)]

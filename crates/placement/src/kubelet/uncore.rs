@@ -7,6 +7,7 @@
 
 use super::free::Free;
 use super::order::Level;
+use crate::cores::pick;
 use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
 
@@ -81,6 +82,9 @@ impl Free<'_> {
     /// Half-used low cores make this fail although the cache has room
     /// (kubernetes/kubernetes#137315). That is intended, because the kubelet answers so.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
+        if self.cores.is_some() {
+            return self.pick_cores(uncore);
+        }
         let per_core = self.topology.cpus_per_core();
         let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
         let mut cpus = cores.map(|core| self.core(core)).collect::<CpuSet>() & self.cpus;
@@ -91,10 +95,22 @@ impl Free<'_> {
         if cpus.len() == self.need { Some(cpus) } else { None }
     }
 
+    /// The lowest cores of a cache that add up to exactly the needed number of CPUs.
+    fn pick_cores(&self, uncore: usize) -> Option<CpuSet> {
+        let cores = self.cores_in(uncore);
+        pick(&cores.iter().map(|core| self.core(core)).collect::<Vec<_>>(), self.need)
+    }
+
     /// Takes the rest from a cache if it has that many free CPUs: whole cores first, then CPUs of
     /// the cores with the fewest free CPUs, by number.
     fn take_rest_in(&mut self, uncore: usize) {
         if self.need == 0 || self.count.uncores[uncore] < self.need {
+            return;
+        }
+        if self.cores.is_some() {
+            if let Some(cpus) = self.pick_cores(uncore) {
+                self.take(cpus);
+            }
             return;
         }
         let mut cores: Vec<usize> = self.cores_in(uncore).iter().collect();

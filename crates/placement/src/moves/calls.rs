@@ -2,7 +2,6 @@
 //! time.
 
 use super::plan::{Limits, Resident};
-use crate::cores::whole_cores;
 use crate::engine::Placement;
 use crate::place;
 use crate::request::Request;
@@ -79,12 +78,6 @@ impl<'t> Calls<'t> {
             let near = nodes.filter(|node| resident.request.devices.all().contains(node.id));
             near.filter(|node| !node.cpus.is_disjoint(cpus)).count()
         };
-        if near(&cpus) < near(&held) {
-            return None;
-        }
-        // Where cores are of unequal sizes, the kubelet's answer may have parts of cores.
-        let whole = |cpus: &CpuSet| whole_cores(self.machine, cpus) == *cpus;
-        let breaks = request.settings.options.full_pcpus_only && whole(&held) && !whole(&cpus);
-        if breaks { None } else { Some(cpus) }
+        if near(&cpus) < near(&held) { None } else { Some(cpus) }
     }
 }

@@ -14,7 +14,6 @@ pub(super) mod required;
 
 use super::allocate::Supply;
 use super::devices::{self, Others};
-use crate::cores::whole_cores;
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::rejection::Rejection;
@@ -62,21 +61,14 @@ pub(super) fn allocate(
         return Err(Rejection::not_enough_idle_cores(n, offered));
     }
     let machine = machine.as_ref();
-    let allocation = if wishes.uncore == Some(Uncore::Require) || wishes.takes_caches() {
-        required::allocate(machine, request, &supply, within)?
-    } else {
-        let hint = match within {
-            Some(hint) => hint,
-            None => devices::affinity(machine, settings, &supply, n, Others::of(request))?,
-        };
-        devices::allocate(machine, settings, &supply, n, hint, devices)?
-    };
-    // Where cores are of unequal sizes, the allocation may have parts of cores.
-    let wants_whole = wishes.smt == Some(Smt::FullCores);
-    if wants_whole && whole_cores(topology, &allocation.cpus) != allocation.cpus {
-        return Err(Rejection::cores_of_other_sizes(n));
+    if wishes.uncore == Some(Uncore::Require) || wishes.takes_caches() {
+        return required::allocate(machine, request, &supply, within);
     }
-    Ok(allocation)
+    let hint = match within {
+        Some(hint) => hint,
+        None => devices::affinity(machine, settings, &supply, n, Others::of(request))?,
+    };
+    devices::allocate(machine, settings, &supply, n, hint, devices)
 }
 
 #[cfg(test)]

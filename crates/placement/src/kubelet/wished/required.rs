@@ -10,6 +10,7 @@
 //! the fewest of these that suffice, or more if the policy admits no set of that few.
 
 use crate::caches;
+use crate::compact::fewest_caches;
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::kubelet::allocate::{self, Supply, cpus_inside};
@@ -21,19 +22,6 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::CpuSet;
 use std::cmp::Reverse;
 use topology::Topology;
-
-/// The fewest uncore caches for `n` CPUs if all but the reserved CPUs were free; all caches if even
-/// these are too small.
-pub(crate) fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
-    let sizes = topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len());
-    caches::fewest(sizes.collect(), n)
-}
-
-/// Whether a set of CPUs is in the fewest uncore caches that are possible on this machine.
-pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
-    let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
-    caches <= fewest(topology, reserved, cpus.len())
-}
 
 /// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
 ///
@@ -69,7 +57,7 @@ pub(super) fn allocate(
     let (fewest, most) = if request.wishes.takes_caches() {
         (caches::fewest(free.iter().map(CpuSet::len).collect(), n), free.len())
     } else {
-        let fewest = fewest(topology, &settings.reserved, n);
+        let fewest = fewest_caches(topology, request);
         (fewest, fewest)
     };
     let mut why = None;
@@ -96,30 +84,6 @@ pub(super) fn allocate(
         let room = roomiest(&free, fewest).len();
         Rejection::uncore_alignment(n, fewest, room)
     }))
-}
-
-/// The part of `free` from which a container that holds `held` gets `more` CPUs: its own caches,
-/// and if these have too few, also the nearest of the fewest others. `free` must have only CPUs of
-/// these and of entirely free caches.
-pub(crate) fn growth(
-    topology: &Topology,
-    free: &CpuSet,
-    held: &CpuSet,
-    more: usize,
-    order: UncoreOrder,
-) -> CpuSet {
-    let own = caches::whole_caches(topology, held) & *free;
-    if more <= own.len() {
-        return own;
-    }
-    let missing = more - own.len();
-    let others = *free - own;
-    let sizes = caches_of(topology, &others).iter().map(CpuSet::len).collect();
-    let candidates = candidates(topology, &others, missing, caches::fewest(sizes, missing), order);
-    let node = |cpu: usize| Some(topology.nodes()[topology.place(cpu)?.node()].cpus);
-    let nodes: CpuSet = held.iter().filter_map(node).collect();
-    let nearest = candidates.into_iter().max_by_key(|caches| caches.common(&nodes).min(missing));
-    own | nearest.unwrap_or(others)
 }
 
 /// Parts of `free` in `fewest` uncore caches that can hold `n` CPUs: within a cache, a NUMA node, a

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::caches::whole_caches;
+use crate::cores::whole_cores;
 use crate::machines::{Shape, caches, set};
 use crate::wishes::Numa;
 use crate::{DeviceNodes, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
@@ -162,7 +163,7 @@ fn a_container_with_whole_caches_grows_in_its_own_first_and_leaves_the_last_firs
     assert_eq!(to("1-8,10-15", "4-5", 6), "4-7,12-13");
     let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
                    5 cpus, free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be \
-                   taken; request fewer cpus, or wait until other containers leave a cache";
+                   taken; request fewer cpus, or wait until other containers leave a cache (5 requested, 2 held)";
     assert_eq!(to("1-8,10-14", "4-5", 5), refused);
     assert_eq!(to("4-11", "4-9", 3), "4-6");
     assert_eq!(to("4-11", "4-9", 4), "4-7");
@@ -316,7 +317,10 @@ proptest! {
             prop_assert_eq!(nodes.count(), 1);
         }
         if wishes.uncore == Some(Uncore::Require) && wishes.smt.is_none() {
-            prop_assert!(required::is_met(&machine, &reserved, &cpus));
+            let caches = machine.uncores().iter().map(|cache| cache.cpus);
+            let used = caches.clone().filter(|cache| !cache.is_disjoint(&cpus)).count();
+            let sizes = caches.map(|cache| (cache - reserved).len()).collect();
+            prop_assert!(used <= crate::caches::fewest(sizes, n));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! [`Rejection`]: why a container may not run, in the kubelet's words.
 
-use super::cores::CoreSizes;
+use super::cores::{CoreSizes, are_equal};
 use std::fmt;
 use topology::Topology;
 
@@ -88,9 +88,8 @@ impl Rejection {
     /// The whole cores that the container could get, `free`, do not add up to the request. The
     /// words are the kubelet's where all cores of the machine have one size.
     pub(crate) fn whole_cores(machine: &Topology, requested: usize, free: &CoreSizes) -> Rejection {
-        let all = CoreSizes::of(machine, &machine.online());
-        let per_core = all.usual();
-        let why = if !all.are_equal() {
+        let per_core = machine.threads_per_core();
+        let why = if !are_equal(machine) {
             let fits: Vec<String> =
                 free.nearest(requested).iter().map(ToString::to_string).collect();
             let fits = if fits.is_empty() { "none".to_owned() } else { fits.join(" or ") };

@@ -3,13 +3,13 @@
 
 use super::view::{Cores, View};
 use crate::caches::fewest;
-use crate::cores::{CoreSizes, Domains};
+use crate::cores::{CoreSizes, Domains, are_equal};
 use crate::request::Request;
 use cpuset::CpuSet;
 use topology::{Cell, Topology};
 
 /// The cores that a request may use.
-pub(super) fn cores(request: &Request) -> Cores {
+pub(crate) fn cores(request: &Request) -> Cores {
     if request.wishes.isolates() {
         Cores::OneCpu
     } else if request.settings.options.full_pcpus_only {
@@ -21,12 +21,12 @@ pub(super) fn cores(request: &Request) -> Cores {
 
 /// The fewest NUMA nodes for `n` CPUs; all nodes with CPUs if even these are too small. As in the
 /// kubelet, reserved CPUs count.
-pub(super) fn fewest_nodes(machine: &Topology, cores: Cores, n: usize) -> usize {
+pub(crate) fn fewest_nodes(machine: &Topology, cores: Cores, n: usize) -> usize {
     let sizes = machine.sizes();
     // Looking at the cores of all nodes would cost more than most decisions.
     let is_count = match cores {
         Cores::Any => true,
-        Cores::Whole => sizes.cores.iter().all(|&size| size == sizes.cores[0]),
+        Cores::Whole => are_equal(machine),
         Cores::OneCpu => false,
     };
     if is_count {

@@ -24,8 +24,9 @@ mod sets;
 mod sums;
 mod view;
 
-pub(super) use capacity::fewest_caches;
+pub(super) use capacity::{cores, fewest_caches, fewest_nodes};
 pub(super) use resize::{complete, grow, shrink};
+pub(super) use view::Cores;
 
 use super::engine::{Engine, Placement, Weighed};
 use super::rejection::Rejection;

@@ -9,7 +9,7 @@ use topology::{Cells, Topology};
 
 /// The cores whose CPUs are usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cores {
+pub(crate) enum Cores {
     Any,
     /// Cores of which no other container has a CPU (`full-pcpus-only`).
     Whole,

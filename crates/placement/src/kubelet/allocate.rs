@@ -11,7 +11,7 @@
 
 use super::demand::Demand;
 use super::take::{take, take_cores};
-use crate::cores::{CoreSizes, only_whole_cores};
+use crate::cores::{CoreSizes, are_equal, only_whole_cores};
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
@@ -53,10 +53,9 @@ impl Supply {
         };
         if settings.options.full_pcpus_only {
             let usable = self.usable(topology, settings);
-            let cores = CoreSizes::of(topology, &usable);
-            if cores.add_up_to(n) {
+            if CoreSizes::of(topology, &usable).add_up_to(n) {
                 let demand = demand(&(usable - self.reusable), &(usable & self.reusable));
-                return if cores.are_equal() {
+                return if are_equal(topology) {
                     demand
                 } else {
                     demand.in_whole_cores(topology, &usable)

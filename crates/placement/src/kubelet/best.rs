@@ -136,7 +136,7 @@ impl Demand {
             .map(|(group, &count)| Choosing::new(&self.nodes, group, count))
             .collect::<Option<_>>()?;
         let mut reach: usize = choosing.iter().map(|choosing| choosing.reach).sum();
-        if reach < self.n {
+        if reach < self.n || !self.can_add_up(NodeSet::EMPTY, &choosing) {
             return None;
         }
         let mut chosen = NodeSet::EMPTY;
@@ -144,39 +144,37 @@ impl Demand {
             let is_next = |own: &Choosing| own.left.last() == Some(&index);
             let Some(at) = choosing.iter().position(is_next) else { continue };
             let rest = reach - choosing[at].reach;
-            let without = choosing[at].without_last(&self.nodes).filter(|without| {
-                self.n <= rest + without.reach && self.can_add_up(chosen, &choosing, at, without)
-            });
-            match without {
-                Some(without) => choosing[at] = without,
-                None => {
-                    choosing[at].take_last(&self.nodes);
-                    chosen = chosen.union(NodeSet::of(index));
+            let is_needed = match choosing[at].without_last(&self.nodes) {
+                Some(without) if self.n <= rest + without.reach => {
+                    let with = std::mem::replace(&mut choosing[at], without);
+                    let is_needed = !self.can_add_up(chosen, &choosing);
+                    if is_needed {
+                        choosing[at] = with;
+                    }
+                    is_needed
                 }
+                _ => true,
+            };
+            if is_needed {
+                choosing[at].take_last(&self.nodes);
+                chosen = chosen.union(NodeSet::of(index));
             }
             reach = rest + choosing[at].reach;
         }
-        if self.adds_up(chosen.iter()) { Some(chosen) } else { None }
+        Some(chosen)
     }
 }
 
 impl Demand {
-    /// Whether whole cores can still add up to the request if the choice in group `at` went on as
-    /// `instead`.
-    fn can_add_up(
-        &self,
-        chosen: NodeSet,
-        choosing: &[Choosing],
-        at: usize,
-        instead: &Choosing,
-    ) -> bool {
+    /// Whether whole cores of the chosen nodes and of those still to be chosen can add up to the
+    /// request.
+    fn can_add_up(&self, chosen: NodeSet, choosing: &[Choosing]) -> bool {
         if self.cores.is_empty() {
             return true;
         }
         let mut must: Vec<usize> = chosen.iter().collect();
         let mut open: Vec<(Vec<usize>, usize)> = Vec::with_capacity(choosing.len());
-        for (group, own) in choosing.iter().enumerate() {
-            let own = if group == at { instead } else { own };
+        for own in choosing {
             let (forced, free): (Vec<usize>, Vec<usize>) =
                 own.left.iter().partition(|&&index| self.nodes[index].must);
             open.push((free, own.count.saturating_sub(forced.len())));

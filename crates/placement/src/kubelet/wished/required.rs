@@ -10,7 +10,9 @@
 //! the fewest of these that suffice, or more if the policy admits no set of that few.
 
 use crate::caches;
-use crate::compact::fewest_caches;
+use crate::combinations::next_combination;
+use crate::compact::{Cores, cores, fewest_caches, fewest_nodes};
+use crate::cores::{CoreSizes, Domains, are_equal};
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::kubelet::allocate::{self, Supply, cpus_inside};
@@ -62,7 +64,8 @@ pub(super) fn allocate(
     };
     let mut why = None;
     for count in fewest..=most {
-        let mut candidates = candidates(topology, &left, n, count, options.uncore_order);
+        let mut candidates =
+            candidates(topology, &left, n, count, options.uncore_order, cores(request));
         if let Some(near) = near {
             candidates.sort_by_key(|caches| caches.common(&near) < n);
         }
@@ -86,8 +89,8 @@ pub(super) fn allocate(
     }))
 }
 
-/// Parts of `free` in `fewest` uncore caches that can hold `n` CPUs: within a cache, a NUMA node, a
-/// socket, and the machine, in this order; on each level those with the fewest CPUs first, or by
+/// Parts of `free` in `fewest` uncore caches that can hold `n` CPUs: within a cache, as few NUMA nodes
+/// as the request needs, a socket, and the machine, in this order; on each level those with the fewest CPUs first, or by
 /// number.
 fn candidates(
     topology: &Topology,
@@ -95,18 +98,23 @@ fn candidates(
     n: usize,
     fewest: usize,
     order: UncoreOrder,
+    cores: Cores,
 ) -> Vec<CpuSet> {
     let levels: [Vec<CpuSet>; 4] = [
         topology.uncores().iter().map(|cache| cache.cpus).collect(),
-        topology.nodes().iter().map(|node| node.cpus).collect(),
+        node_sets(topology, fewest_nodes(topology, cores, n)),
         topology.sockets().iter().map(|socket| socket.cpus).collect(),
         vec![topology.online()],
     ];
     let mut candidates = Vec::new();
     for level in levels {
         let caches = level.iter().map(|domain| caches_of(topology, &(*free & *domain)));
-        let mut sets: Vec<CpuSet> =
-            caches.filter_map(|caches| tightest(&caches, n, fewest)).collect();
+        let mut sets: Vec<CpuSet> = caches
+            .filter_map(|caches| match cores {
+                Cores::Whole if !are_equal(topology) => that_add_up(topology, &caches, n, fewest),
+                _ => tightest(&caches, n, fewest),
+            })
+            .collect();
         if order == UncoreOrder::FewestFree {
             sets.sort_by_key(CpuSet::len);
         }
@@ -114,6 +122,23 @@ fn candidates(
         candidates.extend(sets);
     }
     candidates
+}
+
+/// On machines with more NUMA nodes, only single ones are compared.
+const MAX_NODES: usize = 8;
+
+/// The CPUs of all sets of `size` NUMA nodes.
+fn node_sets(topology: &Topology, size: usize) -> Vec<CpuSet> {
+    let nodes = topology.nodes();
+    let size = if nodes.len() <= MAX_NODES { size.max(1) } else { 1 };
+    let mut sets = Vec::new();
+    let mut chosen: Vec<usize> = (0..size).collect();
+    loop {
+        sets.push(chosen.iter().map(|&at| nodes[at].cpus).collect());
+        if !next_combination(&mut chosen, nodes.len()) {
+            return sets;
+        }
+    }
 }
 
 /// The free CPUs of each cache that has any, the most first.
@@ -126,6 +151,14 @@ fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
 
 fn roomiest(caches: &[CpuSet], fewest: usize) -> CpuSet {
     caches.iter().take(fewest).copied().collect()
+}
+
+/// The caches with the fewest CPUs whose cores add up to `n` CPUs; `None` if these are too many.
+fn that_add_up(topology: &Topology, caches: &[CpuSet], n: usize, fewest: usize) -> Option<CpuSet> {
+    let sizes: Vec<CoreSizes> = caches.iter().map(|cpus| CoreSizes::of(topology, cpus)).collect();
+    let smallest_first: Vec<usize> = (0..caches.len()).rev().collect();
+    let chosen = Domains { sizes: &sizes, n }.first(&[], &smallest_first)?;
+    if chosen.len() <= fewest { Some(chosen.iter().map(|&at| caches[at]).collect()) } else { None }
 }
 
 /// The roomiest caches, except that the last one is the smallest that suffices; `None` if they

@@ -24,8 +24,8 @@ use clap::Parser;
 use cpuset::CpuSet;
 use placement::kubelet::{Demand, merge, take};
 use placement::{
-    self, DeviceNodes, EngineKind, NumaNodes, Reuse, Settings, Strategy, TopologyManager,
-    TopologyPolicy, UncoreOrder, Wishes, place,
+    self, DeviceNodes, Distribution, EngineKind, NumaNodes, Reuse, Settings, Strategy,
+    TopologyManager, TopologyPolicy, UncoreOrder, Wishes, place,
 };
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -168,7 +168,11 @@ fn time_take(request: &Request) -> Result<Timing, Box<dyn Error>> {
     let available: CpuSet = request.available.parse()?;
     let strategy = match request.strategy.as_str() {
         "spread" => Strategy::Spread,
-        _ if request.distribute => Strategy::AcrossNuma { group: request.group },
+        _ if request.distribute => Strategy::AcrossNuma(Distribution {
+            group: request.group,
+            min_nodes: 0,
+            align_by_socket: request.align_by_socket,
+        }),
         _ => Strategy::Packed { uncore: request.uncore.then_some(UncoreOrder::FewestFree) },
     };
     Ok(time(|| take(&topology, black_box(&available), request.n, strategy)))

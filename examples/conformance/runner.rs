@@ -76,7 +76,7 @@ pub(crate) struct Newer {
 
 impl Newer {
     fn read() -> Newer {
-        let lines = include_str!("newer.txt").lines();
+        let lines = include_str!("../../tests/conformance/newer.txt").lines();
         let lines = lines.filter(|line| !line.starts_with('#'));
         Newer { vectors: lines.filter_map(|line| line.split_once(' ')).collect() }
     }

@@ -4,7 +4,7 @@ use super::options::pairs;
 use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
 use placement::kubelet::{Supply, allocate, take};
-use placement::{Hint, Options, Settings, Strategy, UncoreOrder};
+use placement::{Distribution, Hint, Options, Settings, Strategy, UncoreOrder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -20,6 +20,10 @@ pub(super) struct Vector {
     uncore: bool,
     distribute: bool,
     group: usize,
+    #[serde(default)]
+    min_numas: usize,
+    #[serde(default)]
+    align_by_socket: bool,
     op: Option<Op>,
     /// The policy options of a container; the fields above repeat what they mean.
     #[serde(default)]
@@ -67,7 +71,11 @@ impl Vector {
         let uncore = self.uncore.then_some(UncoreOrder::FewestFree);
         match (self.strategy.as_str(), self.distribute) {
             ("packed", false) => Some(Strategy::Packed { uncore }),
-            ("packed", true) => Some(Strategy::AcrossNuma { group: self.group }),
+            ("packed", true) => Some(Strategy::AcrossNuma(Distribution {
+                group: self.group,
+                min_nodes: self.min_numas,
+                align_by_socket: self.align_by_socket,
+            })),
             ("spread", false) => Some(Strategy::Spread),
             _ => None,
         }

@@ -69,7 +69,7 @@ pub use options::Options;
 pub use rejection::{NotEnough, Reason, Rejection};
 pub use request::{PodDemand, Request, Reuse, Running};
 pub use settings::{EngineConflict, EngineKind, IsolatedCpus, Settings};
-pub use strategy::{Strategy, UncoreOrder};
+pub use strategy::{Distribution, Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
 pub use wishes::Wishes;
 

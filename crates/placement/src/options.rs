@@ -1,7 +1,7 @@
 //! [`Options`]: the CPU manager's policy options, by the kubelet's names.
 
 use super::cores::CoreSizes;
-use super::strategy::{Strategy, UncoreOrder};
+use super::strategy::{Distribution, Strategy, UncoreOrder};
 use core::time::Duration;
 use std::fmt;
 use topology::Topology;
@@ -170,15 +170,19 @@ impl Options {
         }
     }
 
-    /// How an allocation with these options chooses CPUs on this machine.
-    pub fn strategy(&self, topology: &Topology) -> Strategy {
+    /// How an allocation with these options chooses CPUs on this machine, inside an affinity of
+    /// `nodes` NUMA nodes; 0 if there is none.
+    pub fn strategy(&self, topology: &Topology, nodes: usize) -> Strategy {
         if self.distribute_cpus_across_numa {
-            let group = if self.full_pcpus_only {
-                CoreSizes::of(topology, &topology.online()).usual()
-            } else {
-                1
-            };
-            return Strategy::AcrossNuma { group };
+            return Strategy::AcrossNuma(Distribution {
+                group: if self.full_pcpus_only {
+                    CoreSizes::of(topology, &topology.online()).usual()
+                } else {
+                    1
+                },
+                min_nodes: nodes,
+                align_by_socket: self.align_by_socket,
+            });
         }
         if self.distribute_cpus_across_cores {
             return Strategy::Spread;
@@ -223,7 +227,7 @@ mod tests {
     fn check(options: &[(&str, &str)], expect: Result<Strategy, &str>) {
         let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 2, threads: 2 };
         let strategy = Options::parse(options.iter().copied());
-        let strategy = strategy.map(|options| options.strategy(&shape.build()));
+        let strategy = strategy.map(|options| options.strategy(&shape.build(), 2));
         assert_eq!(strategy.map_err(|error| error.to_string()), expect.map_err(String::from));
     }
 
@@ -233,9 +237,14 @@ mod tests {
         let uncore = Some(UncoreOrder::FewestFree);
         check(&[(UNCORE, "T")], Ok(Strategy::Packed { uncore }));
         check(&[(UNCORE, "1"), (FULL_PCPUS_ONLY, "true")], Ok(Strategy::Packed { uncore }));
-        check(&[(ACROSS_NUMA, "true")], Ok(Strategy::AcrossNuma { group: 1 }));
+        let distribution = Distribution { group: 1, min_nodes: 2, align_by_socket: false };
+        check(&[(ACROSS_NUMA, "true")], Ok(Strategy::AcrossNuma(distribution)));
+        let by_socket = Distribution { align_by_socket: true, ..distribution };
+        let both = [(ACROSS_NUMA, "true"), (ALIGN_BY_SOCKET, "true")];
+        check(&both, Ok(Strategy::AcrossNuma(by_socket)));
         let both = [(ACROSS_NUMA, "true"), (FULL_PCPUS_ONLY, "True")];
-        check(&both, Ok(Strategy::AcrossNuma { group: 2 }));
+        let cores = Distribution { group: 2, ..distribution };
+        check(&both, Ok(Strategy::AcrossNuma(cores)));
         check(&[(ACROSS_CORES, "TRUE"), (UNCORE, "F")], Ok(Strategy::Spread));
     }
 

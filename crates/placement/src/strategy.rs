@@ -14,21 +14,21 @@ pub enum Strategy {
     Spread,
     /// Equal shares from the fewest NUMA nodes that can give them (policy option
     /// `distribute-cpus-across-numa`).
-    AcrossNuma {
-        /// The size of the units that are shared out: 1, or the CPUs of a core with
-        /// `full-pcpus-only`. A request that is not a multiple of it is packed instead.
-        group: usize,
-    },
+    AcrossNuma(Distribution),
 }
 
-impl Strategy {
-    /// This strategy with another size of the units that are shared out.
-    pub(crate) fn in_groups_of(self, size: usize) -> Strategy {
-        match self {
-            Strategy::AcrossNuma { .. } => Strategy::AcrossNuma { group: size },
-            Strategy::Packed { .. } | Strategy::Spread => self,
-        }
-    }
+/// How CPUs are shared out over NUMA nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Distribution {
+    /// The size of the units that are shared out: 1, or the CPUs of a core with `full-pcpus-only`.
+    /// A request that is not a multiple of it is packed instead.
+    pub group: usize,
+    /// The number of nodes of the container's affinity: so many nodes give CPUs, or more. 0 without
+    /// an affinity; ignored if so many nodes cannot give a unit each (kubernetes/kubernetes#139456).
+    pub min_nodes: usize,
+    /// Nodes of one socket come before any others of the same number, and a node may give less than
+    /// its share (policy option `align-by-socket`, kubernetes/kubernetes#139778).
+    pub align_by_socket: bool,
 }
 
 /// The order in which uncore caches are used.

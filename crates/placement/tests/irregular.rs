@@ -63,12 +63,15 @@ fn build(cores: &[CoreShape], adjacent: bool, distances: Option<&[u32]>) -> Topo
 fn settings() -> impl Strategy<Value = Settings> {
     let policy = prop::sample::select(TopologyPolicy::ALL.to_vec());
     let engine = prop::sample::select(EngineKind::ALL.to_vec());
-    (policy, engine, 0..3usize, any::<bool>()).prop_map(|(policy, engine, order, closest)| {
-        let distributes = order == 2 && engine == EngineKind::Kubelet;
+    let flags = (any::<bool>(), any::<bool>());
+    (policy, engine, 0..3usize, flags).prop_map(|(policy, engine, order, (closest, align))| {
+        let is_kubelet = engine == EngineKind::Kubelet;
+        let distributes = order == 2 && is_kubelet;
         let options = Options {
             full_pcpus_only: true,
             prefer_align_cpus_by_uncorecache: order == 1,
             distribute_cpus_across_numa: distributes,
+            align_by_socket: align && is_kubelet && policy != TopologyPolicy::SingleNumaNode,
             ..Options::default()
         };
         let topology_manager = TopologyManager {
@@ -172,7 +175,9 @@ proptest! {
         for n in requests {
             let request = request(n, free, settings, wishes);
             let usable = free - reserved;
-            let most = width(&machine, policy, n);
+            // Nodes of a socket are as good as the fewest nodes.
+            let aligns = settings.options.align_by_socket && policy == TopologyPolicy::Restricted;
+            let most = if aligns { NODES } else { width(&machine, policy, n) };
             let few_caches = match wishes.uncore {
                 Some(Uncore::Require) => sums(&machine, &(machine.online() - whole_cores(&machine, &reserved)), n)
                     .map(|set| caches(&machine, &set))
@@ -190,6 +195,7 @@ proptest! {
                     prop_assert!(caches(&machine, &cpus) <= few_caches, "{cpus} in too many caches");
                     free -= cpus;
                 }
+                Err(_) if aligns => {}
                 Err(refused) => {
                     let fits = |set: &CpuSet| {
                         nodes(&machine, set) <= most && caches(&machine, set) <= few_caches

@@ -112,7 +112,9 @@ pub fn allocate(
         Some(nodes) => cpus_inside(topology, nodes, settings.options.align_by_socket) & usable,
         None => CpuSet::EMPTY,
     };
-    let strategy = settings.options.strategy(topology);
+    let options = &settings.options;
+    let strategy = options.strategy(topology, hint.nodes.unwrap_or_default().len());
+    let outside = options.strategy(topology, 0);
     let cpus = if settings.options.full_pcpus_only {
         let cores = CoreSizes::of(topology, &usable);
         if !cores.add_up_to(n) {
@@ -121,10 +123,10 @@ pub fn allocate(
         let inside = only_whole_cores(topology, &inside);
         let most = most_inside(topology, &inside, &usable, n);
         let near = take_cores(topology, &inside, most, strategy)?;
-        near | take_cores(topology, &(usable - near), n - most, strategy)?
+        near | take_cores(topology, &(usable - near), n - most, outside)?
     } else {
         let near = take(topology, &inside, n.min(inside.len()), strategy)?;
-        near | take(topology, &(usable - near), n - near.len(), strategy)?
+        near | take(topology, &(usable - near), n - near.len(), outside)?
     };
     // If the hint has nodes, CPUs outside are used only with best-effort, or if other containers
     // took CPUs since `within` was chosen. As in the kubelet, the container then leaves its

@@ -24,21 +24,35 @@ type Balance = u64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Givers {
     balance: Balance,
-    /// These give an even share each.
+    /// These give `even` groups each.
     pub(super) nodes: Vec<usize>,
+    pub(super) even: usize,
     /// These give one more group each time they are listed, in this order.
     pub(super) rest: Vec<usize>,
 }
 
+impl Givers {
+    /// The least is the first of the most balanced choices of one width.
+    pub(super) fn order(&self) -> (u64, &[usize]) {
+        (self.balance, &self.nodes)
+    }
+}
+
 /// The search over combinations of `width` nodes. Nodes are given by index in `free`.
+#[derive(Clone)]
 pub(super) struct BalanceSearch<'a> {
     /// The number of free CPUs of each node, in the order in which nodes are tried.
     free: &'a [usize],
-    /// The indices of all nodes, the node with the most free CPUs first.
+    /// The indices of the nodes that may give CPUs, ascending.
+    able: Vec<usize>,
+    /// The same nodes, the one with the most free CPUs first.
     fullest: Vec<usize>,
     groups: usize,
     group: usize,
     width: usize,
+    /// Whether nodes may be chosen of which one has less than an even share. All of them then give
+    /// as much as that one has, and the rest comes from those with more.
+    uneven: bool,
     tries: usize,
     best: Option<Givers>,
     /// Only choices with a lower balance are better than the best one so far.
@@ -59,14 +73,27 @@ impl<'a> BalanceSearch<'a> {
         let width = width.clamp(1, free.len().max(1));
         BalanceSearch {
             free,
+            able: (0..free.len()).collect(),
             fullest,
             groups,
             group,
             width,
+            uneven: false,
             tries: 0,
             best: None,
             below: Balance::MAX,
         }
+    }
+
+    pub(super) fn with_uneven_shares(self) -> BalanceSearch<'a> {
+        BalanceSearch { uneven: true, ..self }
+    }
+
+    /// The search over combinations of these nodes only, ascending; `None` if they are too few.
+    pub(super) fn among(mut self, nodes: &[usize]) -> Option<BalanceSearch<'a>> {
+        self.able = nodes.to_vec();
+        self.fullest.retain(|node| nodes.contains(node));
+        if self.width <= nodes.len() { Some(self) } else { None }
     }
 
     /// The first of the most balanced choices; `None` if no combination of `width` nodes can give
@@ -92,7 +119,7 @@ impl<'a> BalanceSearch<'a> {
         let more = self.width - chosen.len();
         let later = self.fullest.iter().copied().filter(|&node| node >= next).take(more);
         let completed: Vec<usize> = chosen.iter().copied().chain(later).collect();
-        if self.least(&completed).is_none_or(|least| least >= self.below) {
+        if self.least(&completed, self.even(&self.able)).is_none_or(|least| least >= self.below) {
             return;
         }
         if more == 0 {
@@ -104,22 +131,34 @@ impl<'a> BalanceSearch<'a> {
             }
             return;
         }
-        for node in next..self.free.len() {
-            chosen.push(node);
-            self.walk(chosen, node + 1);
-            chosen.pop();
+        for at in 0..self.able.len() {
+            let node = self.able[at];
+            if next <= node {
+                chosen.push(node);
+                self.walk(chosen, node + 1);
+                chosen.pop();
+            }
         }
     }
 
-    /// The number of groups that each of the nodes gives, and of groups left over.
-    fn even(&self) -> (usize, usize) {
-        (self.groups / self.width, self.groups % self.width)
+    /// The number of groups that each of these nodes gives.
+    fn even(&self, nodes: &[usize]) -> usize {
+        let even = self.groups / self.width;
+        let smallest = nodes.iter().map(|&node| self.free[node] / self.group).min();
+        match smallest {
+            Some(smallest) if self.uneven => even.min(smallest),
+            _ => even,
+        }
     }
 
-    /// What is free on every node after these nodes gave their even share; `None` if one of them
+    /// The groups left over after each node of a choice gave `even`.
+    fn left(&self, even: usize) -> usize {
+        self.groups - even * self.width
+    }
+
+    /// What is free on every node after these nodes gave `even` groups each; `None` if one of them
     /// has less, or all together have too few groups.
-    fn after_even(&self, nodes: &[usize]) -> Option<Vec<usize>> {
-        let (even, _) = self.even();
+    fn after_even(&self, nodes: &[usize], even: usize) -> Option<Vec<usize>> {
         let mut after = self.free.to_vec();
         let mut groups = 0;
         for &node in nodes {
@@ -129,10 +168,11 @@ impl<'a> BalanceSearch<'a> {
         if nodes.len() == self.width && groups >= self.groups { Some(after) } else { None }
     }
 
-    /// A lower bound of the balance of all choices with these nodes.
-    fn least(&self, nodes: &[usize]) -> Option<Balance> {
-        let mut after = self.after_even(nodes)?;
-        for _ in 0..self.even().1 {
+    /// A lower bound of the balance of all choices with these nodes, of which each gives `even`
+    /// groups or more.
+    fn least(&self, nodes: &[usize], even: usize) -> Option<Balance> {
+        let mut after = self.after_even(nodes, even)?;
+        for _ in 0..self.left(even) {
             let fullest = nodes.iter().copied().max_by_key(|&node| after[node])?;
             after[fullest] = after[fullest].checked_sub(self.group)?;
         }
@@ -143,13 +183,14 @@ impl<'a> BalanceSearch<'a> {
     ///
     /// As in the kubelet, larger subsets are tried first, so that the groups spread widely.
     fn best_with(&mut self, nodes: &[usize]) -> Option<Givers> {
-        let after = self.after_even(nodes)?;
-        let (_, left) = self.even();
+        let even = self.even(nodes);
+        let after = self.after_even(nodes, even)?;
+        let left = self.left(even);
         let nodes = nodes.to_vec();
         if left == 0 {
-            return Some(Givers { balance: balance(&after), nodes, rest: Vec::new() });
+            return Some(Givers { balance: balance(&after), nodes, even, rest: Vec::new() });
         }
-        let least = self.least(&nodes)?;
+        let least = self.least(&nodes, even)?;
         let able: Vec<usize> =
             nodes.iter().copied().filter(|&node| after[node] >= self.group).collect();
         let mut best: Option<Givers> = None;
@@ -160,7 +201,7 @@ impl<'a> BalanceSearch<'a> {
                 if let Some((balance, rest)) = self.take_in_turn(&after, &able, &subset, left)
                     && best.as_ref().is_none_or(|best| balance < best.balance)
                 {
-                    best = Some(Givers { balance, nodes: nodes.clone(), rest });
+                    best = Some(Givers { balance, nodes: nodes.clone(), even, rest });
                 }
                 let done = best.as_ref().is_some_and(|best| best.balance <= least);
                 if done || (best.is_some() && self.tries > TRIES) {
@@ -216,16 +257,18 @@ mod tests {
     use proptest::prelude::{ProptestConfig, prop, prop_assert_eq, proptest};
 
     /// Tries every combination and every subset, in the kubelet's order.
-    fn plain(free: &[usize], groups: usize, group: usize, width: usize) -> Option<Givers> {
-        let mut search = BalanceSearch::new(free, groups, group, width);
+    fn plain(mut search: BalanceSearch<'_>) -> Option<Givers> {
+        let group = search.group;
+        let width = search.width;
         let mut best: Option<Givers> = None;
         let mut nodes: Vec<usize> = (0..width).collect();
         loop {
-            if let Some(after) = search.after_even(&nodes) {
+            let even = search.even(&nodes);
+            if let Some(after) = search.after_even(&nodes, even) {
                 let able = nodes.iter().copied().filter(|&node| after[node] >= group);
                 let able: Vec<usize> = able.collect();
                 let mut local: Option<Givers> = None;
-                let (_, left) = search.even();
+                let left = search.left(even);
                 if left == 0 {
                     local = search.best_with(&nodes);
                 }
@@ -237,7 +280,7 @@ mod tests {
                             search.take_in_turn(&after, &able, &subset, left)
                             && local.as_ref().is_none_or(|local| balance < local.balance)
                         {
-                            local = Some(Givers { balance, nodes: nodes.clone(), rest });
+                            local = Some(Givers { balance, nodes: nodes.clone(), even, rest });
                         }
                         if !next_combination(&mut subset, able.len()) {
                             break;
@@ -250,7 +293,7 @@ mod tests {
                     best = Some(local);
                 }
             }
-            if !next_combination(&mut nodes, free.len()) {
+            if !next_combination(&mut nodes, search.free.len()) {
                 return best;
             }
         }
@@ -264,11 +307,14 @@ mod tests {
             share in 1..100usize,
             group in 1..5usize,
             width in 1..8usize,
+            uneven in proptest::bool::ANY,
         ) {
             let width = width.min(free.len());
             let groups = (free.iter().sum::<usize>() * share / 100 / group).max(1);
-            let actual = BalanceSearch::new(&free, groups, group, width).run();
-            let expect = plain(&free, groups, group, width);
+            let search = BalanceSearch::new(&free, groups, group, width);
+            let search = if uneven { search.with_uneven_shares() } else { search };
+            let actual = search.clone().run();
+            let expect = plain(search);
             prop_assert_eq!(actual, expect, "{:?} {} {}", free, groups, width);
         }
     }

@@ -121,7 +121,7 @@ impl Reservation {
         let cpus = if self.cpus.is_empty() {
             let n = usize::try_from(amount).unwrap_or(usize::MAX);
             // If the machine is too small, the kubelet reports the size of an empty set.
-            take(topology, &topology.online(), n, options.strategy(topology)).unwrap_or_default()
+            take(topology, &topology.online(), n, options.strategy(topology, 0)).unwrap_or_default()
         } else {
             self.cpus
         };

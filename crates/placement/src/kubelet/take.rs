@@ -5,7 +5,7 @@ use super::packed::{packed, packed_cores};
 use super::spread::spread;
 use crate::cores::CoreSizes;
 use crate::rejection::NotEnough;
-use crate::strategy::Strategy;
+use crate::strategy::{Distribution, Strategy};
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -31,7 +31,7 @@ pub fn take(
         _ => Ok(match strategy {
             Strategy::Packed { uncore } => packed(topology, available, n, uncore),
             Strategy::Spread => spread(topology, available, n),
-            Strategy::AcrossNuma { group } => distributed(topology, available, n, group),
+            Strategy::AcrossNuma(how) => distributed(topology, available, n, how),
         }),
     }
 }
@@ -52,19 +52,23 @@ pub(super) fn take_cores(
         return Err(NotEnough { requested: n, available: available.len() });
     }
     let size = cores.usual();
-    let strategy = strategy.in_groups_of(size);
     let taken = match strategy {
-        _ if cores.are_equal() => take(topology, available, n, strategy)?,
-        Strategy::AcrossNuma { .. } => {
+        Strategy::AcrossNuma(how) => {
             let usual = topology.cores().iter().map(|core| core.cpus);
             let usual = usual.filter(|core| core.len() == size && core.is_subset(available));
             let usual: CpuSet = usual.collect();
             if n.is_multiple_of(size) && n <= usual.len() {
-                take(topology, &usual, n, strategy)?
+                take(
+                    topology,
+                    &usual,
+                    n,
+                    Strategy::AcrossNuma(Distribution { group: size, ..how }),
+                )?
             } else {
                 packed_cores(topology, *available, n, cores, None)
             }
         }
+        _ if cores.are_equal() => take(topology, available, n, strategy)?,
         Strategy::Packed { uncore } => packed_cores(topology, *available, n, cores, uncore),
         Strategy::Spread => packed_cores(topology, *available, n, cores, None),
     };
@@ -76,6 +80,7 @@ mod tests {
     use super::{NotEnough, Strategy, take};
     use crate::UncoreOrder;
     use crate::machines::{Shape, caches, set};
+    use crate::strategy::Distribution;
     use cpuset::CpuSet;
     use proptest::prelude::*;
     use proptest::strategy::Strategy as _;
@@ -83,9 +88,14 @@ mod tests {
 
     const PACKED: Strategy = Strategy::Packed { uncore: None };
     const FEWEST_FREE: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::FewestFree) };
-    const ACROSS_1: Strategy = Strategy::AcrossNuma { group: 1 };
-    const ACROSS_2: Strategy = Strategy::AcrossNuma { group: 2 };
+    const ACROSS_1: Strategy = across(1, 0, false);
+    const ACROSS_2: Strategy = across(2, 2, false);
+    const IN_SOCKET: Strategy = across(1, 0, true);
     const NUMERICAL: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::Numerical) };
+
+    const fn across(group: usize, min_nodes: usize, align_by_socket: bool) -> Strategy {
+        Strategy::AcrossNuma(Distribution { group, min_nodes, align_by_socket })
+    }
 
     /// Makes requests one after the other. The CPUs of an answer are not available to the next
     /// request.
@@ -213,7 +223,7 @@ mod tests {
             kind: None,
         });
         let topology = Topology::build(Facts { cpus: cpus.into(), ..Facts::default() }).unwrap();
-        check(&topology, "1-2,8-9", FEWEST_FREE, &[(2, "8-9")]);
+        check(&topology, "2-3,8-9", FEWEST_FREE, &[(2, "8-9")]);
     }
 
     /// A machine of up to 48 CPUs with cores and caches of any size anywhere, and any part of it
@@ -240,7 +250,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_strategy_takes_exactly_n_available_cpus((topology, free) in machine_and_free(), n in 0..50usize) {
-            for strategy in [PACKED, FEWEST_FREE, NUMERICAL, Strategy::Spread, ACROSS_1, ACROSS_2] {
+            let across = [ACROSS_1, ACROSS_2, IN_SOCKET];
+            let others = [PACKED, FEWEST_FREE, NUMERICAL, Strategy::Spread];
+            for strategy in across.into_iter().chain(others) {
                 match take(&topology, &free, n, strategy) {
                     Ok(cpus) => {
                         prop_assert_eq!(cpus.len(), n);

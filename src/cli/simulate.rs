@@ -103,6 +103,9 @@ pub fn run(
         }
         let config = args.node.pick(&document)?;
         let settings = config.resolve(&loaded.topology)?;
+        if let Some(sizes) = config.odd_sizes(&loaded.topology, &settings) {
+            warnings.push(format!("{}, {sizes}", config.name()));
+        }
         let ledger = Ledger::new(loaded.topology.clone(), settings, Vec::new());
         nodes.push((config, ledger));
     }

@@ -252,6 +252,14 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
             or_none(cpus.isolated_free)
         )?;
     }
+    if !cpus.core_sizes.is_empty() {
+        let sizes = cpus.core_sizes.iter().rev();
+        let sizes = sizes.map(|(size, cores)| format!("{cores} of {size}")).collect::<Vec<_>>();
+        writeln!(f, "          cores differ in size: {} CPUs", sizes.join(", "))?;
+    }
+    if !cpus.never_fit.is_empty() {
+        writeln!(f, "          requests that never fit here: {} CPUs", cpus.never_fit)?;
+    }
     if !cpus.lent.is_empty() {
         writeln!(
             f,

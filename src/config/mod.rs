@@ -49,7 +49,8 @@ use placement::memory_manager::{
     Capacity, CapacityError, MAX_OFFERED_NODES, MemoryConfigError, WantedMemory,
 };
 use placement::{
-    IsolatedCpus, NodeLimit, Options, ReserveError, SettingsError, TopologyManager, TopologyPolicy,
+    IsolatedCpus, NodeLimit, OddSizes, Options, ReserveError, SettingsError, TopologyManager,
+    TopologyPolicy,
 };
 use quiet::InterruptMode;
 use source::Source;
@@ -317,6 +318,19 @@ impl Config {
             }
         };
         Some(self.source.warning("isolatedCPUs", why))
+    }
+
+    /// The warning that not every number of CPUs can be exclusive on this machine, where `settings`
+    /// are the resolved ones.
+    pub fn odd_sizes(&self, topology: &Topology, settings: &Settings) -> Option<Warning> {
+        let Settings { policy: Policy::Static, placement: settings, .. } = settings else {
+            return None;
+        };
+        let sizes = OddSizes::of(topology, settings);
+        if sizes.is_empty() {
+            return None;
+        }
+        Some(self.source.warning("cpuManagerPolicy", &sizes.to_string()))
     }
 
     /// The settings on this machine.

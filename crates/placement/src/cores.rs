@@ -85,6 +85,11 @@ impl CoreSizes {
         most.map_or(1, |&(size, _)| size)
     }
 
+    /// Sizes, ascending, and the number of pieces of each.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.counts.iter().copied()
+    }
+
     pub fn total(&self) -> usize {
         self.counts.iter().map(|(size, count)| size * count).sum()
     }
@@ -104,16 +109,6 @@ impl CoreSizes {
         let smaller = (1..n.min(self.total() + 1)).rev().find(|&sum| all.has(sum));
         let larger = (n + 1..=self.total()).find(|&sum| all.has(sum));
         smaller.into_iter().chain(larger).collect()
-    }
-
-    /// The numbers from 1 to the total that no pieces add up to.
-    pub fn gaps(&self) -> CpuSet {
-        let all = Reachable::nothing(self.total()).with(self);
-        // Numbers of CPUs are within the limit of a set but for the number of all, which is no gap.
-        (1..self.total())
-            .filter(|&sum| !all.has(sum))
-            .filter_map(|sum| CpuSet::of(sum).ok())
-            .collect()
     }
 }
 
@@ -294,7 +289,6 @@ mod tests {
         assert_eq!(sizes.nearest(2), [1, 3]);
         let sizes: CoreSizes = [8, 8, 7].into_iter().collect();
         assert_eq!(sizes.nearest(9), [8, 15]);
-        assert_eq!(sizes.gaps(), set("1-6,9-14,17-22"));
         assert_eq!(CoreSizes::default().nearest(3), []);
     }
 

@@ -123,7 +123,9 @@ pub(super) fn warnings(
 ) -> Vec<String> {
     let split = settings.and_then(|settings| config.split_cores(topology, settings));
     let isolated = settings.and_then(|settings| config.isolated_cpus(topology, settings));
-    config.warnings().iter().chain(&split).chain(&isolated).map(ToString::to_string).collect()
+    let sizes = settings.and_then(|settings| config.odd_sizes(topology, settings));
+    let on_this_machine = split.iter().chain(&isolated).chain(&sizes);
+    config.warnings().iter().chain(on_this_machine).map(ToString::to_string).collect()
 }
 
 impl OverrideReport {

@@ -3,9 +3,12 @@
 use crate::view::badge::Badge;
 use cpuset::CpuSet;
 use ledger::{Phase, View};
+use placement::OddSizes;
+use placement::cores::CoreSizes;
 use placement::quality::{LiveScore, Scorer, fragmentation};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 use topology::Topology;
 
 impl Serialize for Badge {
@@ -47,11 +50,20 @@ pub struct CpuStatus {
     /// CPUs.
     #[serde(default)]
     pub isolated_free: CpuSet,
+    /// How many cores have a number of online CPUs, where cores differ.
+    #[serde(default)]
+    pub core_sizes: BTreeMap<usize, usize>,
+    /// Numbers of CPUs that no container gets here, not even without others; a list like `1,3-7`.
+    #[serde(default)]
+    pub never_fit: String,
 }
 
 impl CpuStatus {
     pub fn of(view: &View, foreign: CpuSet) -> CpuStatus {
+        let sizes = OddSizes::of(&view.topology, &view.settings.placement);
         CpuStatus {
+            never_fit: sizes.numbers(),
+            core_sizes: sizes.cores.iter().flat_map(CoreSizes::counts).collect(),
             online: view.topology.online(),
             reserved: view.settings.placement.reserved,
             exclusive: view.exclusive - view.pool,

@@ -1,0 +1,139 @@
+//! [`OddSizes`]: what the cores of a machine and its reserved CPUs mean for the numbers of CPUs that
+//! containers may ask for.
+
+use super::cores::{CoreSizes, are_equal};
+use super::devices::DeviceNodes;
+use super::place;
+use super::request::{Request, Reuse};
+use super::settings::Settings;
+use super::topology_manager::TopologyPolicy;
+use super::wishes::Wishes;
+use cpuset::CpuSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+use topology::Topology;
+
+/// Facts about a node on which not every number of CPUs can be exclusive to one container, beyond
+/// what its options say by themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OddSizes {
+    /// The machine's cores; `None` if all have one size.
+    pub cores: Option<CoreSizes>,
+    /// Numbers up to that of all assignable CPUs that no container gets, even without others. A
+    /// number that is no multiple of a core, where all cores have one size, is not listed.
+    pub never_fit: Vec<RangeInclusive<usize>>,
+}
+
+impl OddSizes {
+    /// Tries every number, unless nothing on this machine excludes one.
+    pub fn of(machine: &Topology, settings: &Settings) -> OddSizes {
+        let equal = are_equal(machine);
+        let whole = settings.options.full_pcpus_only;
+        let strict = matches!(
+            settings.topology_manager.policy,
+            TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode
+        );
+        let cores = if equal { None } else { Some(CoreSizes::of(machine, &machine.online())) };
+        if !strict && (equal || !whole) {
+            return OddSizes { cores, never_fit: Vec::new() };
+        }
+        let assignable = machine.online() - settings.reserved;
+        let assignable = settings.isolated.allowed(machine, &assignable);
+        let unit = if equal && whole { machine.threads_per_core() } else { 1 };
+        let fits = |cpus: usize| {
+            let request = Request {
+                cpus,
+                free: machine.online(),
+                reuse: Reuse::IfBetter(CpuSet::EMPTY),
+                promised: 0,
+                pod: None,
+                wishes: Wishes::NONE,
+                devices: DeviceNodes::NONE,
+                memory: None,
+                settings: *settings,
+            };
+            place(machine, &request).is_ok()
+        };
+        let mut never_fit: Vec<RangeInclusive<usize>> = Vec::new();
+        for cpus in (unit..=assignable.len()).step_by(unit).filter(|&cpus| !fits(cpus)) {
+            match never_fit.last_mut() {
+                Some(last) if last.end() + unit == cpus => *last = *last.start()..=cpus,
+                _ => never_fit.push(cpus..=cpus),
+            }
+        }
+        OddSizes { cores, never_fit }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == OddSizes::default()
+    }
+
+    /// The numbers that never fit, as a list.
+    pub fn numbers(&self) -> String {
+        let numbers = self.never_fit.iter().map(|range| {
+            if range.start() == range.end() {
+                range.start().to_string()
+            } else {
+                format!("{}-{}", range.start(), range.end())
+            }
+        });
+        numbers.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl fmt::Display for OddSizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        if let Some(cores) = &self.cores {
+            write!(f, "cores differ in size: {cores}")?;
+            separator = "; ";
+        }
+        if !self.never_fit.is_empty() {
+            write!(f, "{separator}requests that never fit here: {} CPUs", self.numbers())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machines::{Shape, set};
+    use super::*;
+    use crate::{Options, TopologyManager};
+
+    fn settings(full_pcpus_only: bool, policy: TopologyPolicy, reserved: &str) -> Settings {
+        Settings {
+            options: Options { full_pcpus_only, ..Options::default() },
+            topology_manager: TopologyManager { policy, ..TopologyManager::default() },
+            reserved: set(reserved),
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_container_gets_are_listed() {
+        use TopologyPolicy::{None, Restricted, SingleNumaNode};
+        // Two nodes of four cores: 0-3 and 4-7 with siblings 8-11 and 12-15.
+        let machine = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 4, threads: 2 }.build();
+        let shown = |machine: &Topology, settings| OddSizes::of(machine, &settings).to_string();
+        assert_eq!(shown(&machine, settings(true, None, "0")), "");
+        // Each node has 7 CPUs for requests that one of 8 could hold.
+        assert_eq!(
+            shown(&machine, settings(false, Restricted, "0,4")),
+            "requests that never fit here: 8 CPUs"
+        );
+        assert_eq!(
+            shown(&machine, settings(true, SingleNumaNode, "0,8")),
+            "requests that never fit here: 10-14 CPUs"
+        );
+        let hole = machine.without(&set("15")).unwrap();
+        assert_eq!(
+            shown(&hole, settings(true, None, "0,8,7")),
+            "cores differ in size: 7 of 2 cpus, 1 of 1 cpu; requests that never fit here: 1,3,5,7,9,11 CPUs"
+        );
+        assert_eq!(
+            shown(&hole, settings(false, None, "0")),
+            "cores differ in size: 7 of 2 cpus, 1 of 1 cpu"
+        );
+    }
+}

@@ -3,7 +3,7 @@
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
-use super::take::{is_as_balanced, yes};
+use super::take::{is_as_balanced, is_refused_by_average, yes};
 use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
 use ledger::{PodLevelResources, Policy, Settings};
@@ -11,6 +11,7 @@ use placement::Hint;
 use placement::cores::whole_cores;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use topology::Topology;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Vector {
@@ -54,11 +55,14 @@ struct Expect {
     default: String,
 }
 
-/// How far a node was compared with the kubelet's.
-enum Compared {
-    All,
-    /// Up to an answer that differs in kubelet 1.37.
-    ToOther,
+impl Initial {
+    fn compare(&self, node: &Node) -> Result<(), String> {
+        let reserved = node.ledger.settings().placement.reserved;
+        same("reserved", &reserved.to_string(), &self.reserved)?;
+        let physical = whole_cores(node.ledger.topology(), &reserved);
+        same("reserved_physical", &physical.to_string(), &self.reserved_physical)?;
+        same("default", &node.shared().to_string(), &self.default)
+    }
 }
 
 impl Vector {
@@ -69,15 +73,15 @@ impl Vector {
         restart.unwrap_or(end).min(self.unsafe_from_step.unwrap_or(end))
     }
 
-    /// `newer`: kubelet 1.37 answers otherwise. From the first step that differs, steps are checked
-    /// for legality and size.
-    fn run(&self, machines: &Machines, newer: bool) -> Result<Compared, String> {
+    /// `newer`: kubelet 1.37 answers otherwise. From the first difference on, steps are checked for
+    /// legality and size.
+    fn run(&self, machines: &Machines, newer: bool) -> Result<Outcome, String> {
         let topology = self.config.machine(machines).ok_or("no such machine")?;
         let settings = match self.config.settings(&topology).ok_or("not a configuration")? {
             Ok(settings) => settings,
             Err(error) => {
                 same("error", Some(error.to_string()), self.start_error.clone())?;
-                return Ok(Compared::All);
+                return Ok(Outcome::Passed);
             }
         };
         same("error", None, self.start_error.clone())?;
@@ -97,19 +101,30 @@ impl Vector {
         let mut node = Node::with_settings(topology.clone(), settings);
         let wrong = self.steps.iter().position(|step| step.is_wrong(&reserved));
         let mut end = self.first_excepted().min(wrong.unwrap_or(self.steps.len()));
-        if distributes
-            && reserved != theirs
-            && is_as_balanced(&topology, &topology.online(), &reserved, &theirs)
-        {
-            // Both reservations are equally good, and every later answer depends on them.
-            end = 0;
+        let same_start = initial.compare(&node);
+        let mut outcome = if !self.legal {
+            Outcome::Ours
+        } else if self.first_excepted() < self.steps.len() {
+            Outcome::Excepted
         } else {
-            same("reserved", &reserved.to_string(), &initial.reserved)?;
-            let physical = whole_cores(&topology, &reserved);
-            same("reserved_physical", &physical.to_string(), &initial.reserved_physical)?;
-            same("default", &node.shared().to_string(), &initial.default)?;
+            Outcome::Passed
+        };
+        match same_start {
+            Ok(()) => {}
+            // Both reservations are equally good, and every later answer depends on them.
+            Err(_)
+                if distributes
+                    && reserved != theirs
+                    && is_as_balanced(&topology, &topology.online(), &reserved, &theirs) =>
+            {
+                end = 0;
+            }
+            Err(_) if newer => {
+                end = 0;
+                outcome = Outcome::Newer;
+            }
+            Err(error) => return Err(error),
         }
-        let mut compared = Compared::All;
         for (number, step) in self.steps.iter().enumerate() {
             let at_step = |error| format!("step {number}: {error}, {step:?}");
             let same = step.run(&mut node).map_err(at_step)?;
@@ -123,12 +138,16 @@ impl Vector {
                 Err(_) if distributes && step.is_as_balanced(&node) => end = number,
                 Err(_) if newer => {
                     end = number;
-                    compared = Compared::ToOther;
+                    outcome = Outcome::Newer;
+                }
+                Err(_) if step.is_refused_by_average(&topology) => {
+                    end = number;
+                    outcome = Outcome::Ours;
                 }
                 Err(error) => return Err(at_step(error)),
             }
         }
-        Ok(compared)
+        Ok(outcome)
     }
 }
 
@@ -179,6 +198,11 @@ impl Step {
         false
     }
 
+    fn is_refused_by_average(&self, topology: &Topology) -> bool {
+        let Step::Admit { expect, .. } = self else { return false };
+        is_refused_by_average(topology, expect.message.as_deref())
+    }
+
     /// Whether the node's free CPUs are as balanced after this step as the kubelet's: a
     /// distribution over NUMA nodes can differ from the kubelet's and be equally good.
     fn is_as_balanced(&self, node: &Node) -> bool {
@@ -227,12 +251,9 @@ pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outco
     let is_newer = newer.has("sequence", &vector.id);
     match vector.run(machines, is_newer) {
         Err(error) => Outcome::Failed(format!("{}: {error}, {:?}", vector.id, vector.config)),
-        Ok(Compared::ToOther) => Outcome::Newer,
-        Ok(Compared::All) if is_newer => {
+        Ok(outcome) if is_newer && !matches!(outcome, Outcome::Newer) => {
             Outcome::Failed(format!("{}: is in the list of other answers, but agrees", vector.id))
         }
-        Ok(Compared::All) if !vector.legal => Outcome::Ours,
-        Ok(Compared::All) if vector.first_excepted() < vector.steps.len() => Outcome::Excepted,
-        Ok(Compared::All) => Outcome::Passed,
+        Ok(outcome) => outcome,
     }
 }

@@ -132,14 +132,23 @@ pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outco
         _ => false,
     };
     let same = Some(&text) == expect.as_ref() || equally_good;
+    let by_average = is_refused_by_average(topology, vector.error.as_deref());
     match excepted {
         Some((Outcome::Newer, _)) if same => {
             Outcome::Failed(format!("{id}: is in the list of other answers, but agrees"))
         }
         Some((outcome, true)) => outcome,
         None if same => Outcome::Passed,
+        None if by_average && answer.as_ref().map_or(true, is_legal) => Outcome::Ours,
         _ => Outcome::Failed(format!("{id}: {text} for {vector:?}")),
     }
+}
+
+/// Whether the kubelet refuses because of its average number of CPUs per core, on a machine whose
+/// cores are not all of that size.
+pub(super) fn is_refused_by_average(topology: &Topology, error: Option<&str>) -> bool {
+    let is_average = topology.threads_per_core() == topology.cpus_per_core();
+    !is_average && error.is_some_and(|error| error.contains("SMT Alignment Error"))
 }
 
 /// Whether two distributions over NUMA nodes are equally good: as many CPUs, as many nodes, and

@@ -8,6 +8,15 @@ use placement::kubelet::{Supply, allocate};
 use placement::{Reservation, Settings, TopologyManager, TopologyPolicy};
 use std::path::{Path, PathBuf};
 
+/// Vectors of a file that are excepted because kubelet 1.37 answers those of 1.36 otherwise
+/// (`newer.txt`), and because the kubelet splits cores that it must give out whole.
+const EXCEPTED: [(&str, usize, usize); 4] = [
+    ("take.jsonl.gz", 136, 0),
+    ("take37.jsonl.gz", 0, 119),
+    ("sequence.jsonl.gz", 58, 0),
+    ("sequence37.jsonl.gz", 0, 45),
+];
+
 fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }
@@ -15,12 +24,15 @@ fn vectors() -> PathBuf {
 #[test]
 fn every_vector_gets_the_kubelets_answer_or_a_legal_one() {
     let reports = runner::run(&vectors()).unwrap();
-    assert_eq!(reports.len(), 11);
+    assert_eq!(reports.len(), 14);
     for report in reports {
         println!("{report}");
         assert!(report.passed > 0, "{report}");
         let failures: Vec<&String> = report.failures.iter().take(5).collect();
         assert!(failures.is_empty(), "{report}: {failures:#?}");
+        let excepted = EXCEPTED.into_iter().find(|(file, ..)| *file == report.file);
+        let (newer, ours) = excepted.map_or((0, 0), |(_, newer, ours)| (newer, ours));
+        assert_eq!((report.newer, report.ours), (newer, ours), "{report}");
     }
 }
 

@@ -101,7 +101,6 @@ impl Vector {
         let mut node = Node::with_settings(topology.clone(), settings);
         let wrong = self.steps.iter().position(|step| step.is_wrong(&reserved));
         let mut end = self.first_excepted().min(wrong.unwrap_or(self.steps.len()));
-        let same_start = initial.compare(&node);
         let mut outcome = if !self.legal {
             Outcome::Ours
         } else if self.first_excepted() < self.steps.len() {
@@ -109,7 +108,7 @@ impl Vector {
         } else {
             Outcome::Passed
         };
-        match same_start {
+        match initial.compare(&node) {
             Ok(()) => {}
             // Both reservations are equally good, and every later answer depends on them.
             Err(_)

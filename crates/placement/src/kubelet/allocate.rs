@@ -229,6 +229,20 @@ mod tests {
     }
 
     #[test]
+    fn r139456_every_node_of_the_affinity_gives_an_equal_share() {
+        let shape = Shape { sockets: 1, nodes: 4, uncores: 1, cores: 4, threads: 1 };
+        let topology = shape.build();
+        let options = Options { distribute_cpus_across_numa: true, ..Options::default() };
+        let settings = settings(options, TopologyPolicy::BestEffort, "");
+        let supply = Supply { free: topology.online(), reusable: CpuSet::EMPTY };
+        let nodes = |count: usize| Hint { nodes: Some((0..count).collect()), preferred: true };
+        for (hint, expect) in [(nodes(4), "0-1,4-5,8-9,12-13"), (nodes(3), "0-2,4-6,8-9")] {
+            let allocation = allocate(&topology, &settings, &supply, 8, Some(hint)).unwrap();
+            assert_eq!(allocation.cpus, set(expect));
+        }
+    }
+
+    #[test]
     fn single_numa_node_refuses_what_one_node_cannot_hold() {
         let shape = Shape { sockets: 1, nodes: 2, uncores: 1, cores: 4, threads: 1 };
         let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";

@@ -8,10 +8,11 @@ use crate::view::noise::{heaviest, verdicts};
 use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
     ContainerStatus, DomainStatus, Indented, InterruptsStatus, MemoryStatus, NodeStatus,
-    RebalanceStatus, RecordStatus, Status, amount,
+    RebalanceStatus, RecordStatus, Status,
 };
 use clap::Args;
 use cpuset::CpuSet;
+use placement::memory_manager::amount;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::error::Error;

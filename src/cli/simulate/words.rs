@@ -3,7 +3,8 @@
 use super::report::{PlacementReport, RunReport, Setup, SimulationReport};
 use crate::cli::output::{overrides, table};
 use crate::view::picture::{Picture, Usage, text};
-use crate::view::status::{ContainerMemoryStatus, MemoryStatus, amount};
+use crate::view::status::{ContainerMemoryStatus, MemoryStatus};
+use placement::memory_manager::amount;
 use placement::quality::LiveScore;
 use simulate::{Figures, Moves, Values};
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 
 use cpuset::NodeSet;
 use ledger::View;
-use placement::memory_manager::{Claim, MemoryKind, Room};
+use placement::memory_manager::{Claim, MemoryKind, Room, amount};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -189,26 +189,6 @@ fn list(numbers: &[usize]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Bytes in binary units: whole if that takes at most four digits, otherwise rounded down to a tenth.
-pub fn amount(bytes: u64) -> String {
-    const UNITS: [(&str, u32); 6] =
-        [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
-    if bytes == 0 {
-        return "0".to_owned();
-    }
-    let whole = UNITS.iter().find(|(_, shift)| bytes.is_multiple_of(1u64 << *shift));
-    if let Some((unit, shift)) = whole
-        && bytes >> *shift < 10_000
-    {
-        return format!("{}{unit}", bytes >> *shift);
-    }
-    let Some((unit, shift)) = UNITS.iter().find(|(_, shift)| bytes >> *shift > 0) else {
-        return bytes.to_string();
-    };
-    let tenths = (u128::from(bytes) * 10) >> *shift;
-    format!("{}.{}{unit}", tenths / 10, tenths % 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,22 +198,6 @@ mod tests {
 
     const GI: u64 = 1 << 30;
     const HUGE: MemoryKind = MemoryKind::HugePages(2 << 20);
-
-    #[test]
-    fn amounts_are_whole_or_have_one_decimal() {
-        for (bytes, expect) in [
-            (0, "0"),
-            (512, "512"),
-            (64 * GI, "64Gi"),
-            (1536 << 20, "1536Mi"),
-            (10_240 << 20, "10Gi"),
-            (134_642_335_744, "125.3Gi"),
-            (1025, "1.0Ki"),
-            (u64::MAX, "15.9Ei"),
-        ] {
-            assert_eq!(amount(bytes), expect);
-        }
-    }
 
     /// A view of two nodes of 10 GiB and a pool of 1 GiB each.
     fn view() -> View {

@@ -12,7 +12,6 @@ pub use cpus::{CpuStatus, DomainStatus, PlacementStatus};
 pub use interrupts::{InterruptStatus, InterruptsStatus, QuietStatus};
 pub use memory::{
     ContainerMemoryStatus, JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus,
-    amount,
 };
 pub use rebalance::{PlanStatus, RebalanceStatus, StayStatus};
 

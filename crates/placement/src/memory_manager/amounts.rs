@@ -41,6 +41,24 @@ pub(super) fn binary(number: u128) -> String {
     }
 }
 
+/// Bytes in binary units: whole if that takes at most four digits, otherwise rounded down to a tenth.
+pub fn amount(bytes: u64) -> String {
+    if bytes == 0 {
+        return "0".to_owned();
+    }
+    let whole = SUFFIXES.iter().find(|(_, shift)| bytes.is_multiple_of(1u64 << *shift));
+    if let Some((suffix, shift)) = whole
+        && bytes >> *shift < 10_000
+    {
+        return format!("{}{suffix}", bytes >> *shift);
+    }
+    let Some((suffix, shift)) = SUFFIXES.iter().find(|(_, shift)| bytes >> *shift > 0) else {
+        return bytes.to_string();
+    };
+    let tenths = (u128::from(bytes) * 10) >> *shift;
+    format!("{}.{}{suffix}", tenths / 10, tenths % 10)
+}
+
 /// It is no type of memory: neither `memory` nor `hugepages-` and the size of a page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither memory nor hugepages-SIZE, such as hugepages-2Mi")]
@@ -73,6 +91,24 @@ impl FromStr for MemoryKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GI: u64 = 1 << 30;
+
+    #[test]
+    fn amounts_are_whole_or_have_one_decimal() {
+        for (bytes, expect) in [
+            (0, "0"),
+            (512, "512"),
+            (64 * GI, "64Gi"),
+            (1536 << 20, "1536Mi"),
+            (10_240 << 20, "10Gi"),
+            (134_642_335_744, "125.3Gi"),
+            (1025, "1.0Ki"),
+            (u64::MAX, "15.9Ei"),
+        ] {
+            assert_eq!(amount(bytes), expect);
+        }
+    }
 
     #[test]
     fn names_are_those_of_kubernetes() {

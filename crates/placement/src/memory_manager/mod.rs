@@ -20,7 +20,7 @@ mod reservation;
 mod room;
 
 pub use allocate::NoMemory;
-pub use amounts::{Amounts, MemoryKind};
+pub use amounts::{Amounts, MemoryKind, amount};
 pub use capacity::{Capacity, CapacityError, MAX_MEMORY_NODES, NodeMemory};
 pub use offer::{MAX_OFFERED_NODES, MemoryOffer};
 pub use place::{MemoryRequest, PodMemory, place_memory, place_with_memory};

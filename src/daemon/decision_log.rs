@@ -5,7 +5,7 @@ use crate::edge::Refusal;
 use crate::view::counters::EventKind;
 use crate::view::{Counters, History};
 use ledger::{ContainerId, Ledger, Note, Subject, What};
-use placement::Reason;
+use placement::{Reason, Rejection};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,8 +81,9 @@ impl DecisionLog {
         at: Instant,
     ) -> Refusal {
         let placement = &ledger.settings().placement;
-        self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
-        let why = format!("UnexpectedAdmissionError: {why}");
+        let rejection = Rejection::new(Reason::UnexpectedAdmission, why.to_owned());
+        self.counters.rejected(kind, &rejection, placement);
+        let why = rejection.to_string();
         if let Some(target) = ledger.target(container) {
             let what = What::Refused { why: why.clone(), request: None, devices: Vec::new() };
             let note = Note { warning: true, done: true, subject: target.subject, what };

@@ -456,11 +456,7 @@ impl Owner {
             Ok(decision) => decision,
             Err(rejection) => {
                 let placement = &self.ledger.settings().placement;
-                if rejection.is_for_memory() {
-                    self.record.counters.rejected_for_memory(call.kind, rejection.reason);
-                } else {
-                    self.record.counters.rejected(call.kind, rejection.reason, placement);
-                }
+                self.record.counters.rejected(call.kind, &rejection, placement);
                 return self.refuse(call, Refusal(rejection.to_string()));
             }
         };

@@ -2,7 +2,7 @@
 
 use cpuset::CpuSet;
 use ledger::{Admission, Call, CpuSetting, Ledger, Note, What};
-use placement::{Reason, Scope, Settings, TopologyPolicy};
+use placement::{Reason, Rejection, Scope, Settings, TopologyPolicy};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::Topology;
@@ -160,32 +160,29 @@ impl Counters {
     }
 
     /// Counts an event that the ledger refused, or whose result could not be written to disk.
-    pub fn rejected(&mut self, event: EventKind, reason: Reason, settings: &Settings) {
+    pub fn rejected(&mut self, event: EventKind, rejection: &Rejection, settings: &Settings) {
+        let reason = rejection.reason;
         self.count_rejection(reason.name());
         // The kubelet knows no wishes, so its metrics have no place for a wish that is not allowed.
         if !event.creates || matches!(reason, Reason::WishNotAllowed | Reason::WishUnknown) {
             return;
         }
-        // The kubelet asks its topology manager first, and its CPU manager only then.
+        // The kubelet asks its topology manager first, and its other managers only then.
         if reason == Reason::TopologyAffinity {
             if let Some(alignment) = numa_alignment(settings) {
                 *self.misaligned.entry(alignment).or_default() += 1;
             }
             return;
         }
+        if rejection.memory.is_some() {
+            self.memory_requests += 1;
+            self.memory_errors += 1;
+            return;
+        }
         self.pinning_requests += 1;
         self.pinning_errors += 1;
         if settings.options.full_pcpus_only {
             *self.misaligned.entry(PHYSICAL_CPU).or_default() += 1;
-        }
-    }
-
-    /// Counts an event that the ledger refused for lack of memory.
-    pub fn rejected_for_memory(&mut self, event: EventKind, reason: Reason) {
-        self.count_rejection(reason.name());
-        if event.creates {
-            self.memory_requests += 1;
-            self.memory_errors += 1;
         }
     }
 
@@ -300,17 +297,30 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cpuset::NodeSet;
+    use placement::memory_manager::{Amounts, Capacity, MemoryKind, NodeMemory, Room};
 
     #[test]
     fn a_refusal_for_memory_is_no_error_of_the_cpu_manager() {
+        let node =
+            NodeMemory { id: 0, total: 10, huge_pages: Amounts::new(), reserved: Amounts::new() };
+        let capacity = Capacity::new([node]).unwrap();
+        let wanted = Amounts::from([(MemoryKind::Memory, 11)]);
+        let refused = Room::new(&capacity, []).around(&wanted, NodeSet::of(0)).unwrap_err();
+        let of_topology =
+            Rejection { memory: refused.memory.clone(), ..Rejection::topology_affinity() };
+        let settings = Settings::default();
         let mut counters = Counters::default();
         let create = EventKind { name: "create", creates: true };
-        counters.rejected_for_memory(create, Reason::UnexpectedAdmission);
         let resize = EventKind { name: "update", creates: false };
-        counters.rejected_for_memory(resize, Reason::UnexpectedAdmission);
+        counters.rejected(create, &refused, &settings);
+        counters.rejected(resize, &refused, &settings);
+        // The kubelet's topology manager refuses before its Memory Manager is asked.
+        counters.rejected(create, &of_topology, &settings);
         assert_eq!((counters.memory_requests, counters.memory_errors), (1, 1));
         assert_eq!((counters.pinning_requests, counters.pinning_errors), (0, 0));
         assert_eq!(counters.rejections[Reason::UnexpectedAdmission.name()], 2);
+        assert_eq!(counters.rejections[Reason::TopologyAffinity.name()], 1);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl ByContainer {
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY{DOMAIN}; use KEY{DOMAIN}/pod for what \
              applies to all of its containers"
         );
-        let error = Some(Rejection { reason: Reason::WishNotAllowed, message });
+        let error = Some(Rejection::new(Reason::WishNotAllowed, message));
         let others = Asked { cpus: Some(Cpus::Shared), error, ..Asked::default() };
         ByContainer { others, named: BTreeMap::new() }
     }
@@ -146,7 +146,7 @@ impl ByContainer {
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY.crio.io; use KEY.crio.io without a name for \
              what applies to all of its containers"
         );
-        let error = Some(Rejection { reason: Reason::WishNotAllowed, message });
+        let error = Some(Rejection::new(Reason::WishNotAllowed, message));
         ByContainer { others: Asked { error, ..Asked::default() }, named: BTreeMap::new() }
     }
 
@@ -261,7 +261,7 @@ impl Asked {
     /// Refuses the container, unless an earlier annotation already does.
     fn refuse(&mut self, name: &str, why: &str) {
         let message = format!("annotation {name}: {why}");
-        self.error.get_or_insert(Rejection { reason: Reason::WishUnknown, message });
+        self.error.get_or_insert(Rejection::new(Reason::WishUnknown, message));
     }
 
     pub(super) fn list(&self) -> impl Iterator<Item = Wish> {

@@ -248,7 +248,7 @@ pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
 }
 
 fn unmet(message: String) -> Rejection {
-    Rejection { reason: Reason::WishUnmet, message }
+    Rejection::new(Reason::WishUnmet, message)
 }
 
 fn not_allowed(namespace: &str, key: &str, value: &str) -> Rejection {
@@ -256,7 +256,7 @@ fn not_allowed(namespace: &str, key: &str, value: &str) -> Rejection {
         "pods of namespace {namespace:?} may not wish for {key}: {value}; the administrator of the node allows it in the plugin's configuration, \
          in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
     );
-    Rejection { reason: Reason::WishNotAllowed, message }
+    Rejection::new(Reason::WishNotAllowed, message)
 }
 
 #[cfg(test)]

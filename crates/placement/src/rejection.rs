@@ -1,15 +1,31 @@
 //! [`Rejection`]: why a container may not run, in the kubelet's words.
 
 use super::cores::{CoreSizes, are_equal};
+use super::memory_manager::Shortage;
 use std::fmt;
 use topology::Topology;
 
-/// Why a container is refused. `kubectl describe pod` shows the reason, then the message.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}: {message}")]
+/// Why a container is refused. `kubectl describe pod` shows the reason, then the message, then the
+/// memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: Reason,
+    /// The kubelet's words where it has some: operators search for them.
     pub message: String,
+    /// Set if the request would be admitted without its memory.
+    pub memory: Option<Shortage>,
+}
+
+impl std::error::Error for Rejection {}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)?;
+        match &self.memory {
+            Some(shortage) => write!(f, "; {shortage}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The kubelet's reasons that concern CPUs, and reasons of wishes, which the kubelet does not have.
@@ -71,18 +87,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How the kubelet marks errors of its Memory Manager.
-pub(crate) const MEMORY_MANAGER: &str = "[memorymanager]";
-
 impl Rejection {
-    /// Whether memory is the reason: the kubelet's CPU manager would have chosen CPUs by then.
-    pub fn is_for_memory(&self) -> bool {
-        self.reason == Reason::UnexpectedAdmission && self.message.contains(MEMORY_MANAGER)
+    pub fn new(reason: Reason, message: String) -> Rejection {
+        Rejection { reason, message, memory: None }
     }
 
     pub fn topology_affinity() -> Rejection {
         let message = "Resources cannot be allocated with Topology locality".to_owned();
-        Rejection { reason: Reason::TopologyAffinity, message }
+        Rejection::new(Reason::TopologyAffinity, message)
     }
 
     /// The whole cores that the container could get, `free`, do not add up to the request. The
@@ -104,7 +116,7 @@ impl Rejection {
         } else {
             format!("requested {requested} cpus not multiple cpus per core = {per_core}")
         };
-        Rejection { reason: Reason::SmtAlignment, message: format!("SMT Alignment Error: {why}") }
+        Rejection::new(Reason::SmtAlignment, format!("SMT Alignment Error: {why}"))
     }
 
     /// This rejection of a container that holds `held` CPUs and asked for more.
@@ -115,7 +127,7 @@ impl Rejection {
 
     pub fn empty_pod_shared_pool() -> Rejection {
         let message = "pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers".to_owned();
-        Rejection { reason: Reason::EmptyPodSharedPool, message }
+        Rejection::new(Reason::EmptyPodSharedPool, message)
     }
 
     /// Fewer cores are entirely free than CPUs requested, each of which needs a separate core.
@@ -123,7 +135,7 @@ impl Rejection {
         let message = format!(
             "SMT Alignment Error: smt: isolate takes a whole core for each CPU: requested {requested} cpus, free whole cores = {free}"
         );
-        Rejection { reason: Reason::SmtAlignment, message }
+        Rejection::new(Reason::SmtAlignment, message)
     }
 
     /// Fewer isolated CPUs are free than requested. `all` is the machine's number of isolated CPUs
@@ -137,7 +149,7 @@ impl Rejection {
         let message = format!(
             "Isolated CPUs Error: isolated cpus required: requested {requested} cpus, free isolated cpus = {free}, isolated cpus of the node = {all}; {advice}"
         );
-        Rejection { reason: Reason::IsolatedCpus, message }
+        Rejection::new(Reason::IsolatedCpus, message)
     }
 
     /// The `fewest` uncore caches with the most free CPUs have only `free`, less than requested.
@@ -146,7 +158,7 @@ impl Rejection {
         let message = format!(
             "Uncore Alignment Error: requested {requested} cpus must be in {fewest} uncore {caches}, as few as can be on this machine; at most {free} are free in so few"
         );
-        Rejection { reason: Reason::UncoreAlignment, message }
+        Rejection::new(Reason::UncoreAlignment, message)
     }
 
     /// The `free` uncore caches that are entirely free, or the container's already, have too few
@@ -166,7 +178,7 @@ impl Rejection {
         let message = format!(
             "Uncore Alignment Error: whole uncore caches wanted: requested {requested} cpus, free whole caches = {free}, usable cpus in them = {cpus}{never}; request fewer cpus, or wait until other containers leave a cache"
         );
-        Rejection { reason: Reason::UncoreAlignment, message }
+        Rejection::new(Reason::UncoreAlignment, message)
     }
 }
 
@@ -183,6 +195,6 @@ pub struct NotEnough {
 impl From<NotEnough> for Rejection {
     fn from(error: NotEnough) -> Rejection {
         let message = format!("Allocate failed due to {error}, which is unexpected");
-        Rejection { reason: Reason::UnexpectedAdmission, message }
+        Rejection::new(Reason::UnexpectedAdmission, message)
     }
 }

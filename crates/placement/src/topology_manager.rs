@@ -96,6 +96,11 @@ impl TopologyManagerError {
 }
 
 impl TopologyPolicy {
+    /// Whether it refuses a container rather than give it more nodes than it needs.
+    pub fn is_strict(self) -> bool {
+        matches!(self, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode)
+    }
+
     pub const ALL: [TopologyPolicy; 4] = [
         TopologyPolicy::None,
         TopologyPolicy::BestEffort,

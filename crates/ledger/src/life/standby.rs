@@ -37,7 +37,7 @@ pub(crate) fn create(
             pod.promises_nothing = true;
         }
         let message = KUBELET_ACTIVE.to_owned();
-        let rejection = Rejection { reason: Reason::UnexpectedAdmission, message };
+        let rejection = Rejection::new(Reason::UnexpectedAdmission, message);
         books.note_refused(uid, container, &rejection, None);
         return Err(rejection);
     }

@@ -3,18 +3,25 @@
 use super::*;
 use cpuset::NodeSet;
 use placement::memory_manager::{self, Amounts, Capacity, MemoryKind, NodeMemory, Room};
-use placement::{Scope, TopologyPolicy};
+use placement::{EngineKind, Scope, TopologyPolicy};
 use proptest::prelude::*;
 use topology::synthetic::Machine;
 
 /// What each NUMA node has.
 const NODE: u64 = 10;
 const HUGE: MemoryKind = MemoryKind::HugePages(2 << 20);
-/// The kubelet's answer where no set of nodes has the memory: the topology manager has not refused it.
+const LOCALITY: &str =
+    "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+/// The kubelet's answers where no set of nodes has the memory.
 const NO_ROOM: &str = "UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to find \
     NUMA nodes to extend the current topology hint, which is unexpected";
 const NOWHERE: &str = "UnexpectedAdmissionError: Allocate failed due to [memorymanager] failed to get the \
     default NUMA affinity, no NUMA nodes with enough memory is available, which is unexpected";
+
+/// The refusal under a strict policy of a container that asks for this, with what is free.
+fn refused(asked: &str, free: &str) -> String {
+    format!("{LOCALITY}; {asked} requested; free for it: {free}")
+}
 
 fn bytes(memory: u64) -> Amounts {
     Amounts::from([(MemoryKind::Memory, memory)])
@@ -106,7 +113,8 @@ fn memory_and_cpus_are_on_one_node_under_single_numa_node() {
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "8-9 on 1");
     assert_eq!(run(&mut node, "c", 4000, 2).unwrap(), "4-7 on 0");
     // Node 1 has CPUs, but not 3 bytes.
-    assert_eq!(run(&mut node, "d", 2000, 3).unwrap_err(), NO_ROOM);
+    let expect = refused("memory 3", "NUMA node 0 none, NUMA node 1 2");
+    assert_eq!(run(&mut node, "d", 2000, 3).unwrap_err(), expect);
     check(&node, &["uid-a/c: 8 on 0", "uid-b/c: 8 on 1", "uid-c/c: 2 on 0"]);
 }
 
@@ -123,11 +131,14 @@ fn without_a_topology_policy_memory_is_where_there_is_room_for_it() {
 
 #[test]
 fn a_container_without_room_is_refused_in_the_kubelets_words() {
+    let free = "NUMA node 0 10, NUMA node 1 10";
+    let together = format!("{free}, any 2 together at most 20");
+    let asked = format!("; memory 30 requested; free for it: {together}");
     for (policy, expect) in [
-        (TopologyPolicy::None, NOWHERE),
-        (TopologyPolicy::BestEffort, NO_ROOM),
-        (TopologyPolicy::Restricted, NO_ROOM),
-        (TopologyPolicy::SingleNumaNode, NO_ROOM),
+        (TopologyPolicy::None, format!("{NOWHERE}{asked}")),
+        (TopologyPolicy::BestEffort, format!("{NO_ROOM}{asked}")),
+        (TopologyPolicy::Restricted, refused("memory 30", &together)),
+        (TopologyPolicy::SingleNumaNode, refused("memory 30", free)),
     ] {
         let mut node = node_with(counting(policy));
         assert_eq!(run(&mut node, "a", 2000, 30).unwrap_err(), expect, "{policy:?}");
@@ -136,12 +147,66 @@ fn a_container_without_room_is_refused_in_the_kubelets_words() {
     }
 }
 
+/// Each of the two nodes could hold the third container if it were empty.
+#[test]
+fn restricted_does_not_spread_memory_that_fits_one_node() {
+    for engine in EngineKind::ALL {
+        for scope in Scope::ALL {
+            for milli in [500, 2000] {
+                let mut settings = counting(TopologyPolicy::Restricted);
+                settings.placement.engine = engine;
+                settings.placement.topology_manager.scope = scope;
+                let mut node = node_with(settings);
+                run(&mut node, "a", milli, 7).unwrap();
+                run(&mut node, "b", milli, 6).unwrap();
+                check(&node, &["uid-a/c: 7 on 0", "uid-b/c: 6 on 1"]);
+                let asked = if scope == Scope::Pod {
+                    "memory 5 requested by its pod"
+                } else {
+                    "memory 5 requested"
+                };
+                let expect =
+                    format!("{LOCALITY}; {asked}; free for it: NUMA node 0 3, NUMA node 1 4");
+                let refused = run(&mut node, "c", milli, 5).unwrap_err();
+                assert_eq!(refused, expect, "{engine:?}, {scope:?}, {milli}m");
+                run(&mut node, "d", milli, 4).unwrap();
+                check(&node, &["uid-a/c: 7 on 0", "uid-b/c: 6 on 1", "uid-d/c: 4 on 1"]);
+            }
+        }
+    }
+}
+
+/// A pod whose memory fits nowhere does not start: its first container would keep its part forever.
+#[test]
+fn restricted_refuses_the_first_container_of_a_pod_that_does_not_fit() {
+    let mut settings = counting(TopologyPolicy::Restricted);
+    settings.placement.topology_manager.scope = Scope::Pod;
+    let mut node = node_with(settings);
+    run(&mut node, "a", 2000, 6).unwrap();
+    run(&mut node, "b", 2000, 6).unwrap();
+    let c = limited("c", 4000, 8);
+    let one = limited_container(&c, "one", 2000, 4);
+    let asked = "memory 8 requested by its pod; free for it: NUMA node 0 4, NUMA node 1 4";
+    assert_eq!(create(&mut node, &c, one).unwrap_err(), format!("{LOCALITY}; {asked}"));
+    check(&node, &["uid-a/c: 6 on 0", "uid-b/c: 6 on 1"]);
+}
+
+#[test]
+fn a_lack_of_cpus_is_not_blamed_on_memory() {
+    let mut node = node_with(counting(TopologyPolicy::Restricted));
+    run(&mut node, "a", 5000, 2).unwrap();
+    run(&mut node, "b", 7000, 2).unwrap();
+    assert_eq!(run(&mut node, "c", 3000, 9).unwrap_err(), LOCALITY);
+    assert_eq!(run(&mut node, "c", 3000, 2).unwrap_err(), LOCALITY);
+}
+
 #[test]
 fn a_container_without_exclusive_cpus_has_its_memory_on_nodes() {
     let mut node = single_numa_node();
     assert_eq!(run(&mut node, "a", 500, 8).unwrap(), "0-15 on 0");
     assert_eq!(run(&mut node, "b", 500, 8).unwrap(), "0-15 on 1");
-    assert_eq!(run(&mut node, "c", 500, 8).unwrap_err(), NOWHERE);
+    let expect = refused("memory 8", "NUMA node 0 2, NUMA node 1 2");
+    assert_eq!(run(&mut node, "c", 500, 8).unwrap_err(), expect);
 }
 
 #[test]
@@ -162,7 +227,8 @@ fn a_restarted_container_keeps_its_memory() {
     assert_eq!(run(&mut node, "a", 2000, 8).unwrap(), "2-3 on 0");
     node.remove("a-c");
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "8-9 on 1");
-    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_ROOM);
+    let expect = refused("memory 8", "NUMA node 0 2, NUMA node 1 2");
+    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), expect);
     let a = limited("a", 2000, 8);
     let again = limited_container(&a, "c", 2000, 8);
     let again = Container { id: ContainerId("again".to_owned()), ..again };
@@ -187,12 +253,13 @@ fn a_restart_of_the_plugin_keeps_claims() {
     let ledger = ledger.with_memory(before.ledger.memory_claims().collect());
     let mut after = Node { ledger, set: BTreeMap::new() };
     // The runtime has not listed anything yet.
-    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), NO_ROOM);
+    let expect = refused("memory 3", "NUMA node 0 2, NUMA node 1 2");
+    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), expect);
     let pods = vec![a, b.clone()];
     let containers = vec![listed(of_a, "2-3", &[0])];
     after.event(Event::Synchronize { pods, containers }).unwrap();
     check(&after, &claims);
-    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), NO_ROOM);
+    assert_eq!(run(&mut after, "c", 2000, 3).unwrap_err(), expect);
     after.stop_pod(&b);
     check(&after, &["uid-a/c: 8 on 0"]);
 }
@@ -205,7 +272,8 @@ fn without_a_state_file_memory_is_counted_on_the_nodes_that_are_set() {
     node.event(Event::Synchronize { pods: vec![a], containers: vec![of_a] }).unwrap();
     check(&node, &["uid-a/c: 8 on 1"]);
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "2-3 on 0");
-    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_ROOM);
+    let expect = refused("memory 8", "NUMA node 0 2, NUMA node 1 2");
+    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), expect);
 }
 
 /// Its pages may be on any node, so nothing can be set for it.
@@ -219,7 +287,8 @@ fn a_container_that_ran_before_counting_is_counted_on_all_nodes() {
     assert!(sent_mems(&mut node).iter().all(Option::is_none));
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "4-5 on 0");
     assert_eq!(run(&mut node, "c", 2000, 4).unwrap(), "8-9 on 1");
-    assert_eq!(run(&mut node, "d", 2000, 1).unwrap_err(), NO_ROOM);
+    let expect = refused("memory 1", "NUMA node 0 none, NUMA node 1 none");
+    assert_eq!(run(&mut node, "d", 2000, 1).unwrap_err(), expect);
 }
 
 #[test]
@@ -230,7 +299,8 @@ fn memory_nodes_of_another_program_are_counted_and_stay() {
     assert_eq!(create(&mut node, &a, theirs).unwrap(), "2-3");
     check(&node, &["uid-a/c: 8 on 1"]);
     assert_eq!(run(&mut node, "b", 2000, 8).unwrap(), "4-5 on 0");
-    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), NO_ROOM);
+    let expect = refused("memory 8", "NUMA node 0 2, NUMA node 1 2");
+    assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), expect);
 }
 
 #[test]
@@ -314,7 +384,9 @@ fn resized_memory_stays_where_it_is_and_gets_further_nodes() {
     check(&node, &["uid-a/c: 9 on 0", "uid-b/c: 7 on 1"]);
     assert_eq!(resize(&mut node, &a, 9, 13).unwrap(), [Some(nodes(&[0, 1]))]);
     check(&node, &["uid-a/c: 13 on 0,1", "uid-b/c: 7 on 1"]);
-    assert_eq!(resize(&mut node, &a, 13, 14).unwrap_err(), NO_ROOM);
+    let asked = "memory 14 requested; free for it: NUMA node 0 10, NUMA node 1 3";
+    let expect = format!("{NO_ROOM}; {asked}, any 2 together at most 13");
+    assert_eq!(resize(&mut node, &a, 13, 14).unwrap_err(), expect);
     check(&node, &["uid-a/c: 13 on 0,1", "uid-b/c: 7 on 1"]);
     assert_eq!(resize(&mut node, &a, 13, 3).unwrap(), []);
     check(&node, &["uid-a/c: 3 on 0,1", "uid-b/c: 7 on 1"]);
@@ -380,7 +452,8 @@ fn huge_pages_are_counted_beside_memory() {
         create(&mut node, &pod, container)
     };
     assert_eq!(create_huge("a").unwrap(), "8-9 on 1");
-    assert_eq!(create_huge("b").unwrap_err(), NO_ROOM);
+    let expect = refused("hugepages-2Mi 3", "NUMA node 0 none, NUMA node 1 1");
+    assert_eq!(create_huge("b").unwrap_err(), expect);
     assert_eq!(run(&mut node, "c", 2000, 8).unwrap(), "2-3 on 0");
     let claims: Vec<MemoryClaim> = node.ledger.memory_claims().collect();
     assert_eq!(claims[0].memory.amounts, limits);
@@ -500,11 +573,18 @@ impl World {
             *held.entry(&claim.pod_uid).or_default() += claim.memory.amounts[&MemoryKind::Memory];
         }
         assert_eq!(held, expect, "{claims:?}");
+        let policy = self.node.ledger.settings().placement.topology_manager.policy;
+        for MemoryClaim { memory, .. } in claims {
+            let needed = memory.amounts[&MemoryKind::Memory].div_ceil(NODE);
+            let is_narrow = memory.nodes.len() as u64 <= needed;
+            assert!(is_narrow || !policy.is_strict(), "{memory:?} needs {needed} nodes");
+        }
     }
 }
 
 proptest! {
-    /// Claims can always be met at once, are those of living pods, and survive restarts.
+    /// Claims can always be met at once, are those of living pods, and survive restarts. Under strict
+    /// policies none is on more nodes than it needs.
     #[test]
     fn memory_is_never_promised_twice_and_never_lost(
         policy in prop::sample::select(&TopologyPolicy::ALL[..]),

@@ -21,12 +21,8 @@ use crate::topology_manager::TopologyPolicy;
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
-/// Whether the policy refuses a container rather than give it more nodes than it needs.
 pub(super) fn is_strict(request: &Request) -> bool {
-    matches!(
-        request.settings.topology_manager.policy,
-        TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode
-    )
+    request.settings.topology_manager.policy.is_strict()
 }
 
 /// The choice for a demand of a container or, in pod scope, of a pod. `n` is its number of CPUs,

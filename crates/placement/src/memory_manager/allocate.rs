@@ -3,10 +3,12 @@
 //! As in the kubelet, an affinity without enough memory is extended to a set that includes it.
 //! Without an affinity it is the best set for memory alone.
 
-use super::amounts::Amounts;
+use super::amounts::{Amounts, only};
 use super::room::{Claim, Room, Sharing};
+use super::shortage::{Refused, Shortage};
 use crate::hint::Hint;
-use crate::rejection::{MEMORY_MANAGER, Reason, Rejection};
+use crate::rejection::{Reason, Rejection};
+use crate::topology_manager::Scope;
 use cpuset::NodeSet;
 
 /// Why no set of nodes can hold a request, in the kubelet's words.
@@ -28,11 +30,11 @@ pub enum NoMemory {
     Violation,
 }
 
-impl From<NoMemory> for Rejection {
-    fn from(error: NoMemory) -> Rejection {
-        let message =
-            format!("Allocate failed due to {MEMORY_MANAGER} {error}, which is unexpected");
-        Rejection { reason: Reason::UnexpectedAdmission, message }
+impl NoMemory {
+    /// The kubelet's rejection of a container for which its Memory Manager finds no nodes.
+    pub(super) fn rejection(self) -> Rejection {
+        let message = format!("Allocate failed due to [memorymanager] {self}, which is unexpected");
+        Rejection::new(Reason::UnexpectedAdmission, message)
     }
 }
 
@@ -56,8 +58,17 @@ impl Room<'_> {
     ///
     /// # Errors
     /// If none have.
-    pub fn around(&self, request: &Amounts, nodes: NodeSet) -> Result<NodeSet, NoMemory> {
-        self.allocate(request, &[], Hint { nodes: Some(nodes), preferred: false })
+    pub fn around(&self, request: &Amounts, nodes: NodeSet) -> Result<NodeSet, Rejection> {
+        let affinity = Hint { nodes: Some(nodes), preferred: false };
+        let answer = |request: &Amounts| self.allocate(request, &[], affinity);
+        answer(request).map_err(|error| {
+            let asks = Scope::Container;
+            let refused =
+                Refused { asks, amounts: request, reusable: &[], most: self.all_nodes().len() };
+            let is_refused = |kind| answer(&only(kind, request)).is_err();
+            let memory = Some(Shortage::of(self, refused, is_refused));
+            Rejection { memory, ..error.rejection() }
+        })
     }
 
     /// Whether exactly these nodes can hold a request legally.
@@ -95,6 +106,22 @@ impl Room<'_> {
             Some((_, false)) if affinity.preferred => Err(NoMemory::NotPreferred),
             Some((nodes, _)) => Ok(nodes),
         }
+    }
+
+    /// The fewest of these nodes that have the memory, if they are at most `most`.
+    pub(super) fn narrowed(
+        &self,
+        request: &Amounts,
+        reusable: &[Claim],
+        sharing: Sharing,
+        nodes: NodeSet,
+        most: usize,
+    ) -> Result<NodeSet, NoMemory> {
+        let sets = self.hints(request, reusable, sharing);
+        let sets = sets.into_iter().filter_map(|hint| hint.nodes);
+        let mut inside = sets.filter(|set| set.is_subset(nodes) && set.len() <= most);
+        // The hints have small sets first.
+        inside.next().ok_or(NoMemory::NotPreferred)
     }
 }
 

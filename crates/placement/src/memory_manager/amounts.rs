@@ -15,6 +15,11 @@ pub enum MemoryKind {
 /// Bytes by type. A type without an entry has none.
 pub type Amounts = BTreeMap<MemoryKind, u64>;
 
+/// One type of these amounts.
+pub(super) fn only(kind: MemoryKind, amounts: &Amounts) -> Amounts {
+    amounts.get(&kind).map(|bytes| (kind, *bytes)).into_iter().collect()
+}
+
 /// How the names of types of huge pages begin.
 pub(super) const HUGE_PAGES: &str = "hugepages-";
 /// Suffixes of Kubernetes' quantities, largest first.
@@ -43,6 +48,15 @@ pub(super) fn binary(number: u128) -> String {
 
 /// Bytes in binary units: whole if that takes at most four digits, otherwise rounded down to a tenth.
 pub fn amount(bytes: u64) -> String {
+    in_tenths(bytes, |bytes, shift| bytes >> shift)
+}
+
+/// As [`amount`], but rounded up.
+pub(super) fn amount_at_least(bytes: u64) -> String {
+    in_tenths(bytes, |bytes, shift| bytes.div_ceil(1 << shift))
+}
+
+fn in_tenths(bytes: u64, divided: impl Fn(u128, u32) -> u128) -> String {
     if bytes == 0 {
         return "0".to_owned();
     }
@@ -55,7 +69,7 @@ pub fn amount(bytes: u64) -> String {
     let Some((suffix, shift)) = SUFFIXES.iter().find(|(_, shift)| bytes >> *shift > 0) else {
         return bytes.to_string();
     };
-    let tenths = (u128::from(bytes) * 10) >> *shift;
+    let tenths = divided(u128::from(bytes) * 10, *shift);
     format!("{}.{}{suffix}", tenths / 10, tenths % 10)
 }
 
@@ -108,6 +122,8 @@ mod tests {
         ] {
             assert_eq!(amount(bytes), expect);
         }
+        assert_eq!(amount_at_least(134_642_335_744), "125.4Gi");
+        assert_eq!(amount_at_least(64 * GI), "64Gi");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod offer;
 mod place;
 mod reservation;
 mod room;
+mod shortage;
 
 pub use allocate::NoMemory;
 pub use amounts::{Amounts, MemoryKind, amount};
@@ -28,3 +29,4 @@ pub use reservation::{
     LimitError, MemoryConfigError, MemoryReservation, WantedMemory, WrittenAmount,
 };
 pub use room::{Claim, Room, Sharing};
+pub use shortage::Shortage;

@@ -112,12 +112,38 @@ impl<'c> Room<'c> {
 
     /// The largest request for one type that these nodes can hold together beside the claims.
     pub fn free(&self, kind: MemoryKind, nodes: NodeSet) -> u64 {
-        let mask = self.mask(nodes);
-        let tables = self.tables(&Amounts::from([(kind, 0)]), &[], Sharing::AnySet);
-        // There is one table, for one type.
-        let free = tables.iter().map(|table| table.free[mask]).sum::<i128>();
-        // Claims exceed the nodes if these have become smaller.
-        u64::try_from(free).unwrap_or(0)
+        self.free_by_set(kind, &[])[self.mask(nodes)]
+    }
+
+    /// The largest request for one type that each node can hold alone, by id. `reusable` is as in
+    /// [`Room::hints`].
+    pub(super) fn free_by_node(&self, kind: MemoryKind, reusable: &[Claim]) -> Vec<(usize, u64)> {
+        let free = self.free_by_set(kind, reusable);
+        let nodes = self.capacity.nodes().enumerate();
+        nodes.map(|(at, (id, _))| (id, free[1 << at])).collect()
+    }
+
+    /// The largest request for one type that any `size` nodes can hold together.
+    pub(super) fn most(&self, kind: MemoryKind, reusable: &[Claim], size: usize) -> u64 {
+        let free = self.free_by_set(kind, reusable).into_iter().enumerate();
+        let of_size = free.filter(|(mask, _)| mask.count_ones() as usize == size);
+        of_size.map(|(_, free)| free).max().unwrap_or(0)
+    }
+
+    /// By set of nodes, the largest request for one type that these can hold together.
+    fn free_by_set(&self, kind: MemoryKind, reusable: &[Claim]) -> Vec<u64> {
+        let tables = self.tables(&Amounts::from([(kind, 0)]), reusable, Sharing::AnySet);
+        // There is one table, for one type. Claims exceed the nodes if these have become smaller.
+        let free = tables.into_iter().flat_map(|table| table.free);
+        free.map(|free| u64::try_from(free).unwrap_or(0)).collect()
+    }
+
+    /// How many nodes a request needs on the empty machine; `None` if even all are too few.
+    pub(super) fn fewest(&self, request: &Amounts) -> Option<usize> {
+        let tables = self.tables(request, &[], Sharing::SameSet);
+        let holds = |mask: &Mask| tables.iter().all(|table| table.holds_when_empty(*mask));
+        let masks = (1..1usize << self.ties.len()).filter(holds);
+        masks.map(|mask| mask.count_ones() as usize).min()
     }
 
     /// Whether the claims can be met all at once.

@@ -168,6 +168,9 @@ fn restricted_does_not_spread_memory_that_fits_one_node() {
                 let expect =
                     format!("{LOCALITY}; {asked}; free for it: NUMA node 0 3, NUMA node 1 4");
                 let refused = run(&mut node, "c", milli, 5).unwrap_err();
+                let notes = node.ledger.take_notes();
+                let last = notes.last().unwrap().to_string();
+                assert!(last.ends_with(&format!("/c/c: refused: {expect}")), "{last}");
                 assert_eq!(refused, expect, "{engine:?}, {scope:?}, {milli}m");
                 run(&mut node, "d", milli, 4).unwrap();
                 check(&node, &["uid-a/c: 7 on 0", "uid-b/c: 6 on 1", "uid-d/c: 4 on 1"]);

@@ -99,8 +99,9 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     }
 }
 
-/// Whether the ledger has probably set a container's memory nodes: they are those of its recorded
-/// memory, or of its CPUs.
+/// Whether the ledger has probably set a container's memory nodes: its memory is recorded, or they are
+/// those of its CPUs. Nodes other than the recorded ones are those of an earlier claim: the update to the
+/// recorded ones has failed.
 pub(super) fn mems_are_ours(
     node: &Node,
     exclusive: Option<CpuSet>,
@@ -108,9 +109,7 @@ pub(super) fn mems_are_ours(
     mems: Option<NodeSet>,
 ) -> bool {
     let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);
-    mems.is_some()
-        && (mems == recorded.map(|claim| claim.nodes)
-            || (node.settings.mems_follow_cpus && mems == follow()))
+    mems.is_some() && (recorded.is_some() || (node.settings.mems_follow_cpus && mems == follow()))
 }
 
 /// The updates that are due on this channel, in the order in which they must be made.

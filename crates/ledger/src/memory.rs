@@ -182,8 +182,9 @@ pub(super) fn records(claims: impl IntoIterator<Item = MemoryClaim>) -> Records 
     claims.into_iter().map(record).collect()
 }
 
-/// Counts the memory of containers that run already, and of those that may be restarted. What is set
-/// for a container decides about its nodes, then an earlier claim, then the kubelet's.
+/// Counts the memory of containers that run already, and of those that may be restarted. The nodes that
+/// are set for a container count first, unless its earlier claim has further ones; then an earlier
+/// claim, then the kubelet's.
 pub(super) fn adopt(
     node: &Node,
     books: &mut Books,
@@ -234,7 +235,14 @@ pub(super) fn adopt_one(
         }
     }
     let set = entry.applied.mems().filter(|set| !set.intersection(capacity.all()).is_empty());
-    let nodes = set.or(recorded.map(|claim| claim.nodes)).unwrap_or(capacity.all());
+    let is_foreign = entry.applied.has_foreign_mems();
+    let nodes = match (set, recorded.map(|claim| claim.nodes)) {
+        // With further nodes, it is that of a claim that could not be saved.
+        (Some(set), Some(claimed)) if is_foreign || claimed.is_subset(set) => set,
+        // A claim is on disk before its nodes are set: the update is still due.
+        (_, Some(claimed)) => claimed,
+        (set, None) => set.unwrap_or(capacity.all()),
+    };
     if amounts.is_empty() {
         return;
     }

@@ -267,6 +267,42 @@ fn a_restart_of_the_plugin_keeps_claims() {
     check(&after, &["uid-a/c: 8 on 0"]);
 }
 
+/// The runtime's update to the new nodes has failed, and the plugin has died.
+#[test]
+fn memory_that_grew_stays_on_the_nodes_of_its_claim_if_they_are_not_set_yet() {
+    let mut before = single_numa_node();
+    let a = limited("a", 2000, 4);
+    assert_eq!(run(&mut before, "a", 2000, 4).unwrap(), "2-3 on 0");
+    assert_eq!(resize(&mut before, &a, 4, 13).unwrap(), [Some(nodes(&[0, 1]))]);
+    check(&before, &["uid-a/c: 13 on 0,1"]);
+    let settings = before.ledger.settings().clone();
+    let ledger = Ledger::new(two_nodes(), settings, before.ledger.claims().collect());
+    let ledger = ledger.with_memory(before.ledger.memory_claims().collect());
+    let mut after = Node { ledger, set: BTreeMap::new() };
+    let of_a = listed(limited_container(&a, "c", 2000, 4), "2-3", &[0]);
+    after.ledger.apply(Event::Synchronize { pods: vec![a], containers: vec![of_a] });
+    // Node 0 alone has 10.
+    check(&after, &["uid-a/c: 13 on 0,1"]);
+    assert_eq!(sent_mems(&mut after), [Some(nodes(&[0, 1]))]);
+    assert_eq!(sent_mems(&mut after), []);
+}
+
+/// A resize could not be saved: the state file has the claim from before.
+#[test]
+fn memory_is_counted_on_all_nodes_that_are_set_if_its_claim_has_fewer() {
+    let mut node = single_numa_node();
+    let a = limited("a", 2000, 15);
+    let claim = MemoryClaim {
+        pod_uid: a.uid.clone(),
+        container: "c".to_owned(),
+        memory: memory_manager::Claim { nodes: nodes(&[0]), amounts: bytes(4) },
+    };
+    node.ledger = node.ledger.with_memory(vec![claim]);
+    let of_a = listed(limited_container(&a, "c", 2000, 13), "2-3", &[0, 1]);
+    node.event(Event::Synchronize { pods: vec![a], containers: vec![of_a] }).unwrap();
+    check(&node, &["uid-a/c: 13 on 0,1"]);
+}
+
 #[test]
 fn without_a_state_file_memory_is_counted_on_the_nodes_that_are_set() {
     let mut node = single_numa_node();

@@ -106,6 +106,13 @@ fn a_partition_ends_whose_container_shares_cpus_after_a_loss_of_the_state() {
     check("8815169");
 }
 
+/// Memory has grown to a second node, the runtime's update to both has failed, and the plugin dies. At the
+/// next start only the first one is set.
+#[test]
+fn memory_that_grew_keeps_its_nodes_if_the_plugin_dies_before_they_are_set() {
+    check("31000652");
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

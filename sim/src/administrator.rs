@@ -6,6 +6,7 @@ use crate::dice::Dice;
 use crate::kernel::{CGROUPS, PROC, SYS};
 use crate::plugin::STATE;
 use crate::pods::{Class, Kind, Paths, Pod, PodId, Sandbox, Serial, Slot};
+use crate::settings::lowest;
 use crate::world::World;
 use cgroups::{Hierarchy, undo};
 use cpuset::CpuSet;
@@ -16,8 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lowest CPUs always stay online, as some configuration reserves them.
-const RESERVED: usize = 4;
 /// The time in which the plugin carries out a change of the machine or of the configuration.
 pub const CHANGE: Duration = Duration::from_secs(5);
 /// The time in which a check pass corrects a container.
@@ -102,6 +101,14 @@ impl World {
         online = if cpu.is_subset(&online) { online - cpu } else { online | cpu };
         self.say(format!("online {online}"));
         self.kernel.lock().set_online(online);
+        // The kubelet gives its cgroup the CPUs that are online when it starts, and none that come online
+        // later: an administrator adds them.
+        let root = Paths(&self.settings).root().to_owned();
+        let set: CpuSet = self.read(&root, "cpuset.cpus").parse().unwrap_or_default();
+        if !set.is_empty() && !online.is_subset(&set) {
+            let written = self.write(&root, "cpuset.cpus", &(set | online).to_string());
+            debug_assert!(written.is_ok(), "{written:?}");
+        }
         self.unsettled("hotplug");
     }
 
@@ -125,8 +132,7 @@ impl World {
     }
 
     fn never_reserved(&self) -> CpuSet {
-        let low: CpuSet = (0..RESERVED).flat_map(CpuSet::of).collect();
-        self.settings.topology().online() - self.reserved() - low
+        self.settings.topology().online() - self.reserved() - lowest()
     }
 
     /// Records that the CPUs of all containers may change for this reason.
@@ -297,6 +303,7 @@ impl World {
         self.restart_runtime(away);
         self.runtime.down = true;
         self.kernel.lock().reboot();
+        self.take_offline();
         self.oracle.rebooted();
         self.containers.clear();
         self.pods.retain(|_, pod| pod.deleted.is_none());

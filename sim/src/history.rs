@@ -110,7 +110,7 @@ pub struct Outcome {
 impl History {
     pub fn roll(seed: u64) -> History {
         let mut dice = Dice::of(seed, 3);
-        let settings = Settings::roll(&mut dice);
+        let settings = Settings::roll(&mut dice, &mut Dice::of(seed, 4));
         let mut actions = PEACE.to_vec();
         if settings.trouble != Trouble::None {
             actions.extend(RESTARTS);

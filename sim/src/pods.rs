@@ -274,7 +274,8 @@ impl Pod {
             };
             let (request, limit) = match class {
                 Class::Guaranteed => {
-                    let whole = 1 + dice.below((most / 2).clamp(1, 6)) as u64;
+                    let most = (most / 2).clamp(1, settings.machine.threads.max(6));
+                    let whole = 1 + dice.below(most) as u64;
                     let milli = if dice.percent(75) { whole * 1000 } else { whole * 1000 - 500 };
                     (milli, milli)
                 }

@@ -40,6 +40,7 @@ pub enum Trouble {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
+    /// Its offline CPUs are offline when it boots.
     pub machine: Machine,
     pub runtime: Version,
     /// Whether the cgroup driver is systemd; otherwise it is cgroupfs.
@@ -71,7 +72,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub fn roll(dice: &mut Dice) -> Settings {
+    pub fn roll(dice: &mut Dice, machine_dice: &mut Dice) -> Settings {
         let sockets = dice.pick(&[1, 1, 2]);
         let threads = dice.pick(&[1, 2]);
         let machine = Machine {
@@ -90,6 +91,8 @@ impl Settings {
             ..Machine::default()
         };
         let machine = Machine { cores: machine.cores.max(6), ..machine };
+        let machine =
+            if machine_dice.percent(25) { uneven(machine, machine_dice) } else { machine };
         let is_crio = dice.percent(33);
         let runtime = if is_crio { dice.pick(&CRIO) } else { dice.pick(&CONTAINERD) };
         let trouble = dice.pick(&[Trouble::None, Trouble::Restarts, Trouble::All, Trouble::All]);
@@ -123,9 +126,11 @@ impl Settings {
         let isolated = CpuSet::EMPTY;
         let balanced =
             Settings { machine: Machine { isolated, ..self.machine.clone() }, ..self.clone() };
+        let whole = Settings { machine: self.whole_machine(), ..self.clone() };
         let machine_and_runtime = [
             small,
             balanced,
+            whole,
             Settings { runtime: plain.runtime, ..self.clone() },
             Settings { systemd: false, ..self.clone() },
             Settings { privileged: false, ..self.clone() },
@@ -140,11 +145,21 @@ impl Settings {
     }
 
     fn is_valid(&self) -> bool {
-        self.configuration.settings(&self.topology()).is_some()
+        self.configuration.settings(&self.topology_at_boot()).is_some()
             && (self.privileged || !self.configuration.needs_partitions())
     }
 
+    /// The machine with all CPUs online.
+    pub fn whole_machine(&self) -> Machine {
+        Machine { offline: CpuSet::EMPTY, ..self.machine.clone() }
+    }
+
+    /// With all CPUs online.
     pub fn topology(&self) -> Topology {
+        with_memory(self.whole_machine().topology().expect("a machine that exists"))
+    }
+
+    pub fn topology_at_boot(&self) -> Topology {
         with_memory(self.machine.topology().expect("a machine that exists"))
     }
 
@@ -171,6 +186,25 @@ impl Settings {
     pub fn reports_pod_updates(&self) -> bool {
         self.nri() >= Some(if self.is_crio() { (0, 10) } else { (0, 12) })
     }
+}
+
+/// Makes the cores and uncore caches of a machine unequal: some threads are offline, and 5 caches have
+/// different numbers of cores. With SMT, a core has 2, 4 or 8 threads.
+fn uneven(machine: Machine, dice: &mut Dice) -> Machine {
+    let threads = if machine.threads == 1 { 1 } else { dice.pick(&[2, 2, 4, 8]) };
+    let cores = if threads > 2 { 6 } else { machine.cores };
+    let caches = dice.pick(&[machine.caches, 5]);
+    let machine = Machine { threads, cores, caches, ..machine };
+    let chance = dice.pick(&[0, 5, 20, 50]);
+    let topology = machine.topology().expect("a machine that exists");
+    let rest = topology.online() - lowest();
+    let offline = rest.iter().filter(|_| dice.percent(chance)).flat_map(CpuSet::of).collect();
+    Machine { offline, ..machine }
+}
+
+/// The CPUs that always stay online, as some configuration reserves them.
+pub fn lowest() -> CpuSet {
+    (0..4).flat_map(CpuSet::of).collect()
 }
 
 /// The CPUs that the kernel was booted to isolate: mostly the last ones, so that few of them are

@@ -63,10 +63,11 @@ pub struct World {
 
 impl World {
     pub fn new(settings: Settings, ops: Vec<Op>, seed: u64, keeps_trace: bool) -> World {
-        let facts = settings.machine.facts().expect("a machine that exists");
+        let facts = settings.whole_machine().facts().expect("a machine that exists");
         let base = Instant::now();
         let file = settings.configuration.clone();
-        let in_force = file.settings(&settings.topology()).expect("a configuration that fits");
+        let in_force =
+            file.settings(&settings.topology_at_boot()).expect("a configuration that fits");
         let by_groups = file.is_by_groups() && in_force.policy == Policy::Static;
         let mut world = World {
             now: Duration::ZERO,
@@ -120,8 +121,15 @@ impl World {
         debug_assert!(written.is_ok(), "{written:?}");
     }
 
+    /// Takes the CPUs offline that are offline when the machine boots.
+    pub fn take_offline(&mut self) {
+        let online = self.settings.topology_at_boot().online();
+        self.kernel.lock().set_online(online);
+    }
+
     /// Installs the plugin, and queues all operations.
     fn boot(&mut self) {
+        self.take_offline();
         self.make_kubelet_cgroups();
         self.install(0);
         // The plugin runs by then.

@@ -6,6 +6,7 @@
 #[path = "../../tests/support/expected.rs"]
 mod expected;
 
+use cpuset::CpuSet;
 use expected::{fields, values};
 use ledger::annotations::DOMAIN;
 use ledger::wish::Wish;
@@ -73,4 +74,29 @@ fn pods_draw_every_wish_in_every_form() {
     }
     let keys: BTreeSet<&str> = drawn.iter().map(|(_, value)| value.as_str()).collect();
     assert!(keys.contains("perhaps"), "no pod draws a value that there is not");
+}
+
+#[test]
+fn histories_draw_machines_with_unequal_cores_and_caches() {
+    let mut of_cores = BTreeSet::new();
+    let mut of_caches = BTreeSet::new();
+    let mut has_hybrid = false;
+    for seed in 0..600 {
+        let machine = History::roll(seed).settings.machine;
+        let topology = machine.topology().expect("a machine that exists");
+        of_cores.insert(sizes(topology.cores().iter().map(|core| core.cpus)));
+        of_caches.insert(sizes(topology.uncores().iter().map(|cache| cache.cpus)));
+        has_hybrid |= machine.efficient > 0 && machine.threads == 2;
+    }
+    for expect in [&[2][..], &[1, 2], &[4], &[2, 3, 4], &[8]] {
+        let expect = expect.iter().copied().collect();
+        assert!(of_cores.contains(&expect), "no machine has cores of {expect:?} CPUs");
+    }
+    assert!(has_hybrid, "no history draws a hybrid machine");
+    assert!(of_caches.iter().any(|sizes| sizes.len() > 1), "no machine has unequal caches");
+}
+
+/// The sizes of these sets, each once.
+fn sizes(sets: impl Iterator<Item = CpuSet>) -> BTreeSet<usize> {
+    sets.map(|cpus| cpus.len()).collect()
 }

@@ -30,7 +30,8 @@
 //! no other CPU is left, or if the plugin has not answered the list and may be about to give it these. A
 //! container has such CPUs exclusively only as the configuration or its own wish says.
 //!
-//! When a container first gets exclusive CPUs by an answer, the state file has them. Where only restarts
+//! When a container first gets exclusive CPUs by an answer, the state file has them. Under
+//! `full-pcpus-only` or `smt: full-cores` they are then all online CPUs of their cores. Where only restarts
 //! happen and cgroups bind, the plugin finds no container on other CPUs than decided.
 //!
 //! The memory claims that the plugin saves can be met at once, and survive another instance of the
@@ -604,18 +605,24 @@ impl World {
     /// otherwise a crash would lose them.
     pub fn check_saved(&mut self, serial: Serial, given: &LinuxCPU) {
         let Some(container) = self.containers.get(&serial) else { return };
-        // On a disk that fails, a container that restarts may have other CPUs.
-        if given.quota.value != -1 || self.plugin.has_lost_memory() || self.oracle.is_unsteady {
-            return;
-        }
-        let pod = &self.pods[&container.pod];
         // Only the first time is checked. CPUs that it got otherwise, such as those of a container that was
         // adopted while it ran, are found by a restart.
-        if !self.oracle.assigned.insert((container.pod, container.slot)) {
+        if given.quota.value != -1 || !self.oracle.assigned.insert((container.pod, container.slot))
+        {
             return;
         }
-        let on_disk = self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name);
         let given: CpuSet = given.cpus.parse().unwrap_or_default();
+        if let Some(why) = self.wrong_cores(container, given) {
+            let text = self.describe(serial);
+            return self.fail(format!("{text} {why}"));
+        }
+        // On a disk that fails, a container that restarts may have other CPUs.
+        if self.plugin.has_lost_memory() || self.oracle.is_unsteady {
+            return;
+        }
+        let container = &self.containers[&serial];
+        let pod = &self.pods[&container.pod];
+        let on_disk = self.plugin.on_disk(&pod.uid(), &pod.slots[container.slot].name);
         if on_disk.is_none_or(|cpus| !cpus.is_subset(&given)) {
             let text = self.describe(serial);
             let on_disk = on_disk.unwrap_or_default();
@@ -624,6 +631,34 @@ impl World {
         if let Some(why) = self.wrong_devices(&self.containers[&serial], given) {
             let text = self.describe(serial);
             self.fail(format!("{text} {why}"));
+        }
+    }
+
+    /// Why the first exclusive CPUs of a container are not whole cores, if it must have these.
+    fn wrong_cores(&self, container: &Container, given: CpuSet) -> Option<String> {
+        let pod = &self.pods[&container.pod];
+        let wishes = |wish| pod.wishes(container.slot, wish);
+        let options = &self.in_force.placement.options;
+        let must_be_whole = options.full_pcpus_only || wishes(("smt", "full-cores"));
+        // CPUs may be those of an earlier assignment: of the kubelet, or by a resize.
+        let may_keep = self.oracle.keyed.contains_key(&Key::Kubelet) || pod.resized;
+        if !must_be_whole
+            || wishes(("smt", "isolate"))
+            || wishes(MIXED)
+            || may_keep
+            || self.has_own_cpus(pod.id)
+            || self.oracle.window("", self.now, false).is_some()
+        {
+            return None;
+        }
+        let usable = self.kernel.lock().usable();
+        let topology = self.topology();
+        let cores = topology.cores().iter().map(|core| core.cpus & usable);
+        let touched: CpuSet = cores.filter(|core| !core.is_disjoint(&given)).collect();
+        if touched == given {
+            None
+        } else {
+            Some(format!("gets {given}, and must have whole cores: {touched}"))
         }
     }
 

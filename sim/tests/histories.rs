@@ -113,6 +113,15 @@ fn memory_that_grew_keeps_its_nodes_if_the_plugin_dies_before_they_are_set() {
     check("31000652");
 }
 
+/// With `full-pcpus-only`, cores of 1 and 2 CPUs; cores with a thread that is offline, of SMT 2 and 4; a core
+/// with a thread in another program's partition.
+#[test]
+fn whole_cores_are_given_on_machines_with_unequal_cores() {
+    for seed in ["474", "21", "49", "339", "830"] {
+        check(seed);
+    }
+}
+
 #[test]
 fn two_processes_have_the_same_trace() {
     let arguments = ["--seed", "7", "--runs", "4", "--quick", "--trace"];

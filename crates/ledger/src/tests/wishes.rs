@@ -276,7 +276,7 @@ fn a_required_uncore_cache_bounds_creation_and_resize() {
     assert_eq!(
         refused,
         "UncoreAlignmentError: Uncore Alignment Error: requested 7 cpus must be in 1 uncore cache, as few as can be on this \
-         machine; at most 6 are free in so few"
+         machine; at most 6 are free in so few (7 requested, 6 held)"
     );
     node.check("a", "2-7");
 }

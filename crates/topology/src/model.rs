@@ -313,15 +313,6 @@ impl Topology {
         self.cores.iter().map(|core| core.cpus.len()).max().unwrap_or(1)
     }
 
-    /// CPUs per core as the kubelet counts: all CPUs divided by all cores, rounded down; at least
-    /// 1.
-    ///
-    /// If cores are unequal (hybrid machines, offline threads) this is smaller than
-    /// [`threads_per_core`](Topology::threads_per_core).
-    pub fn cpus_per_core(&self) -> usize {
-        self.cpus.len() / self.cores.len().max(1)
-    }
-
     /// This machine with only one CPU of each core, as if it had no SMT: the core's lowest CPU of
     /// `preferred`, or its lowest if none is preferred.
     pub fn with_one_cpu_per_core(&self, preferred: &CpuSet) -> Topology {

@@ -7,7 +7,7 @@
 
 use super::free::Free;
 use super::order::Level;
-use crate::cores::pick;
+use crate::cores::{are_equal, pick};
 use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
 
@@ -75,30 +75,51 @@ impl Free<'_> {
         cores
     }
 
-    /// The free CPUs of the lowest cores of a cache: as many cores as the rest would fill if they
+    /// The free CPUs of the lowest cores of a cache, as many cores as the rest would fill if they
     /// were whole. `None` unless these are exactly the needed number of CPUs.
     ///
-    /// If the rest is odd and cores have several threads, the highest CPU may be left out.
+    /// If the rest is odd and the last core has several threads, the highest CPU may be left out.
     /// Half-used low cores make this fail although the cache has room
     /// (kubernetes/kubernetes#137315). That is intended, because the kubelet answers so.
+    ///
+    /// Where cores differ, the kubelet counts cores of the machine's average size and leaves the
+    /// cache; here whole cores that add up come first.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
-        if self.cores.is_some() {
-            return self.pick_cores(uncore);
+        if !are_equal(self.topology) {
+            let picked = self.pick_cores(uncore);
+            if picked.is_some() || self.cores.is_some() {
+                return picked;
+            }
         }
-        let per_core = self.topology.cpus_per_core();
-        let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
-        let mut cpus = cores.map(|core| self.core(core)).collect::<CpuSet>() & self.cpus;
+        let mut cpus = CpuSet::EMPTY;
+        let mut whole = 0;
+        let mut last = 0;
+        for core in self.cores_in(uncore).iter() {
+            if self.need <= whole {
+                break;
+            }
+            last = self.topology.sizes().cores[core];
+            whole += last;
+            cpus |= self.core(core) & self.cpus;
+        }
         let size = cpus.len();
-        if self.need % 2 == 1 && per_core > 1 && size > self.need {
-            cpus = cpus.lowest(size - 1);
+        if size == self.need {
+            Some(cpus)
+        } else if self.need % 2 == 1 && last > 1 && size == self.need + 1 {
+            Some(cpus.lowest(self.need))
+        } else {
+            None
         }
-        if cpus.len() == self.need { Some(cpus) } else { None }
     }
 
-    /// The lowest cores of a cache that add up to exactly the needed number of CPUs.
+    /// Whole free cores of a cache that add up to exactly the needed number of CPUs: those with the
+    /// fewest CPUs first, as when whole cores are taken.
     fn pick_cores(&self, uncore: usize) -> Option<CpuSet> {
         let cores = self.cores_in(uncore);
-        pick(&cores.iter().map(|core| self.core(core)).collect::<Vec<_>>(), self.need)
+        let cores = cores.iter().filter(|&core| self.is_whole_core(core));
+        let mut cores: Vec<CpuSet> = cores.map(|core| self.core(core)).collect();
+        cores.sort_by_key(CpuSet::len);
+        pick(&cores, self.need)
     }
 
     /// Takes the rest from a cache if it has that many free CPUs: whole cores first, then CPUs of

@@ -12,8 +12,8 @@ pub struct Rejection {
     pub reason: Reason,
     /// The kubelet's words where it has some: operators search for them.
     pub message: String,
-    /// Set if the request would be admitted without its memory.
-    pub memory: Option<Shortage>,
+    /// Set if the request would be admitted without its memory. Boxed, as few rejections have it.
+    pub memory: Option<Box<Shortage>>,
 }
 
 impl std::error::Error for Rejection {}

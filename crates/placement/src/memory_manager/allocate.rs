@@ -66,7 +66,7 @@ impl Room<'_> {
             let refused =
                 Refused { asks, amounts: request, reusable: &[], most: self.all_nodes().len() };
             let is_refused = |kind| answer(&only(kind, request)).is_err();
-            let memory = Some(Shortage::of(self, refused, is_refused));
+            let memory = Some(Box::new(Shortage::of(self, refused, is_refused)));
             Rejection { memory, ..error.rejection() }
         })
     }

@@ -200,7 +200,10 @@ impl Search<'_, '_> {
             let memory = self.memory.only(kind);
             Search { memory: &memory, ..self }.attempts(affinity).is_err()
         };
-        Rejection { memory: Some(Shortage::of(self.room, refused, is_refused)), ..rejection }
+        Rejection {
+            memory: Some(Box::new(Shortage::of(self.room, refused, is_refused))),
+            ..rejection
+        }
     }
 }
 

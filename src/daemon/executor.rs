@@ -33,7 +33,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub struct Executor {
     /// `None` while it takes a step.
-    owner: Option<Owner>,
+    owner: Option<Box<Owner>>,
     state: Arc<StateDir>,
     updater: Option<Updater>,
     kubelet: Poller<StateFileWatcher, KubeletReading>,
@@ -76,7 +76,7 @@ impl Executor {
         let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
         let reading = kubelet.read_first();
         let now = Instant::now().into_std();
-        let owner = Owner::start(paths, config, machine, node, claims, reading, now)?;
+        let owner = Box::new(Owner::start(paths, config, machine, node, claims, reading, now)?);
         let file = paths.config.as_deref().map(|path| Follower::new(path, config, &paths.node));
         Ok(Executor {
             owner: Some(owner),
@@ -190,7 +190,7 @@ impl Executor {
 
     /// Waits for what comes next, apart from messages of the runtime. Cancel safe.
     pub(super) async fn next(&mut self) -> Input {
-        let due = self.owner.as_ref().and_then(Owner::due).map(Instant::from_std);
+        let due = self.owner.as_deref().and_then(Owner::due).map(Instant::from_std);
         tokio::select! {
             result = ended(&mut self.saving) => Input::Saved(result),
             made = ended(&mut self.calling) => Input::Updated(made),
@@ -214,7 +214,7 @@ impl Executor {
 
     /// The core between its steps.
     pub(super) fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
+        self.owner.as_deref()
     }
 }
 

@@ -162,12 +162,12 @@ impl Search<'_, '_> {
             return self.room.allocate(amounts, reusable, hint);
         }
         let nodes = self.room.allocate_by(amounts, reusable, hint, attempt.sharing)?;
-        // CPUs that were chosen before the memory was known can be on more nodes than that needs.
         if nodes.len() == 1 || nodes.len() <= self.most() {
-            Ok(nodes)
-        } else {
-            self.room.narrowed(amounts, reusable, attempt.sharing, nodes, self.most())
+            return Ok(nodes);
         }
+        // CPUs that were chosen before the memory was known can be on more nodes than that needs.
+        let within = hint.nodes.unwrap_or(nodes);
+        self.room.narrowed(amounts, reusable, attempt.sharing, within, self.most())
     }
 
     /// The most nodes on which the policy allows the memory.

@@ -166,6 +166,33 @@ fn a_refusal_names_the_nodes_with_the_most_memory() {
     check(TopologyPolicy::None, &nodes, &[], amounts(137, 0), &expect);
 }
 
+/// The CPUs were chosen before, on more nodes than the memory needs.
+#[test]
+fn memory_is_on_a_part_of_the_nodes_of_cpus_that_were_chosen_before() {
+    let machine = Shape { sockets: 3, nodes: 1, uncores: 1, cores: 8, threads: 1 }.build();
+    let capacity = capacity(&[(10, 0), (10, 0), (10, 0)]);
+    let claims = [claim(&[0], 5, 0)];
+    let on = |policy, nodes: &[usize], wanted| {
+        let memory = MemoryRequest {
+            capacity: &capacity,
+            claims: claims.iter().collect(),
+            reusable: Vec::new(),
+            amounts: amounts(wanted, 0),
+            pod: None,
+        };
+        let settings = settings(EngineKind::Kubelet, policy, Scope::Container);
+        let chosen = Hint { nodes: Some(nodes.iter().copied().collect()), preferred: false };
+        let found = place_memory(&machine, &settings, DeviceNodes::NONE, &memory, Some(chosen));
+        text(found.map(|(nodes, _)| nodes))
+    };
+    assert_eq!(on(TopologyPolicy::BestEffort, &[0, 1], 8), "0,1");
+    assert_eq!(on(TopologyPolicy::Restricted, &[0, 1], 8), "1");
+    assert_eq!(on(TopologyPolicy::SingleNumaNode, &[0, 1], 8), "1");
+    assert_eq!(on(TopologyPolicy::Restricted, &[0, 1], 12), "0,1");
+    assert!(on(TopologyPolicy::Restricted, &[0], 8).contains("; not on nodes that"));
+    assert_eq!(on(TopologyPolicy::BestEffort, &[0], 8), "0,1");
+}
+
 /// A small machine with claims on its memory, and a request.
 #[derive(Debug, Clone)]
 struct Case {
@@ -332,17 +359,21 @@ proptest! {
             let nodes = answer.clone().map(|(_, nodes)| nodes);
             case.check(engine, (&whole.0, whole.1), without_memory, &nodes)?;
 
-            // The next container of the pod, after another pod may have taken the rest.
-            if let (true, Ok((placement, nodes))) = (in_pod_scope, answer) {
-                let claim = first.claim(nodes);
-                let claims = case.claims.iter().chain([&claim]).collect();
+            let (true, Ok((placement, nodes))) = (in_pod_scope, answer) else { continue };
+            // The next container of the pod, also after another pod has taken the rest there.
+            let needed = case.nodes_of_memory(&whole.0).unwrap();
+            let held = first.claim(nodes);
+            let room = Room::new(&capacity, case.claims.iter().chain([&held]));
+            let rest = room.free(MemoryKind::Memory, nodes);
+            for rest in [0, rest] {
+                let rest = Claim { nodes, amounts: amounts(rest, 0) };
+                let claims = case.claims.iter().chain([&held, &rest]).collect();
                 let amounts = case.others.1.clone();
                 let next = MemoryRequest { claims, amounts, ..first.clone() };
                 let chosen = Some(placement.hint);
                 let pod = PodDemand { held: placement.cpus, chosen, ..demand };
                 let free = case.free - placement.cpus;
                 let mut asked = request(settings, case.others.0, free, Some(pod));
-                let needed = case.nodes_of_memory(&whole.0).unwrap();
                 if let Ok((_, nodes)) = place_with_memory(&machine, &mut asked, &next) {
                     prop_assert!(nodes.len() <= needed, "the next one is on {}", nodes);
                 }

@@ -3,6 +3,7 @@
 use super::options::pairs;
 use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
+use placement::cores::are_equal;
 use placement::kubelet::{Supply, allocate, take};
 use placement::{Distribution, Hint, Options, Settings, Strategy, UncoreOrder};
 use serde::Deserialize;
@@ -147,8 +148,7 @@ pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outco
 /// Whether the kubelet refuses because of its average number of CPUs per core, on a machine whose
 /// cores are not all of that size.
 pub(super) fn is_refused_by_average(topology: &Topology, error: Option<&str>) -> bool {
-    let is_average = topology.threads_per_core() == topology.cpus_per_core();
-    !is_average && error.is_some_and(|error| error.contains("SMT Alignment Error"))
+    !are_equal(topology) && error.is_some_and(|error| error.contains("SMT Alignment Error"))
 }
 
 /// Whether two distributions over NUMA nodes are equally good: as many CPUs, as many nodes, and

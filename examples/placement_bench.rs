@@ -183,7 +183,7 @@ fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn E
     let request = placement::Request {
         cpus: request.n,
         free: request.available.parse()?,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod: None,
         wishes: Wishes::NONE,

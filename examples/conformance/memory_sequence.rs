@@ -300,6 +300,12 @@ impl Step {
                     tally.count(format!("{why}: TopologyAffinityError"));
                     compared = Compared::Reworded;
                 }
+                if !expect.admitted
+                    && let Some(how) = pod.is_better(node, &BTreeMap::new())
+                {
+                    tally.count(format!("ours after an init container: {how}"));
+                    return Ok(false);
+                }
                 if expect.admitted != answer.is_ok() {
                     let answer = answer.map_err(|error| error.to_string());
                     return Err(format!("admitted is {answer:?}"));

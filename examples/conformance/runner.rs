@@ -118,7 +118,10 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
         reports.push(each(&file, merge::check)?);
     }
     for file in ["sequence", "sequence37"].iter().filter_map(|name| find(dir, name)) {
-        reports.push(each(&file, |vector| sequence::check(vector, &machines, &newer))?);
+        let mut tally = Tally::default();
+        let check = |vector| sequence::check(vector, &machines, &newer, &mut tally);
+        let report = each(&file, check)?;
+        reports.push(Report { tally, ..report });
     }
     if let Some(file) = find(dir, "options") {
         reports.push(each(&file, |vector| options::check(vector, &machines))?);

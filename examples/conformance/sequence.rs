@@ -3,8 +3,8 @@
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
-use super::take::{is_as_balanced, is_refused_by_average, yes};
-use super::{Machines, Newer, Outcome};
+use super::take::{by_whole_cores, is_as_balanced, yes};
+use super::{Machines, Newer, Outcome, Tally};
 use cpuset::CpuSet;
 use ledger::{PodLevelResources, Policy, Settings};
 use placement::Hint;
@@ -75,7 +75,7 @@ impl Vector {
 
     /// `newer`: kubelet 1.37 answers otherwise. From the first difference on, steps are checked for
     /// legality and size.
-    fn run(&self, machines: &Machines, newer: bool) -> Result<Outcome, String> {
+    fn run(&self, machines: &Machines, newer: bool, tally: &mut Tally) -> Result<Outcome, String> {
         let topology = self.config.machine(machines).ok_or("no such machine")?;
         let settings = match self.config.settings(&topology).ok_or("not a configuration")? {
             Ok(settings) => settings,
@@ -126,24 +126,38 @@ impl Vector {
         }
         for (number, step) in self.steps.iter().enumerate() {
             let at_step = |error| format!("step {number}: {error}, {step:?}");
-            let same = step.run(&mut node).map_err(at_step)?;
+            let compared = step.run(&mut node).map_err(at_step)?;
             node.ledger.check().map_err(at_step)?;
             if number >= end {
                 continue;
             }
-            match same {
-                Ok(()) => {}
+            match compared {
+                Ok(()) => tally.count("steps compared".to_owned()),
                 // From here on the two nodes differ: later steps are checked for legality and size.
                 Err(_) if distributes && step.is_as_balanced(&node) => end = number,
                 Err(_) if newer => {
                     end = number;
                     outcome = Outcome::Newer;
                 }
-                Err(_) if step.is_refused_by_average(&topology) => {
-                    end = number;
+                Err(error) => {
+                    let Step::Admit { pod, expect } = step else { return Err(at_step(error)) };
+                    let assigned = expect.assigned()?;
+                    let how = pod
+                        .is_better(&node, &assigned)
+                        .or_else(|| expect.ours(&node, pod, &assigned));
+                    let how = how.ok_or_else(|| at_step(error))?;
+                    tally.count(format!("ours: {how}"));
                     outcome = Outcome::Ours;
+                    if node.answered(&pod.name).is_none() && expect.admitted {
+                        // Refused: from here on the two nodes differ.
+                        end = number;
+                        continue;
+                    }
+                    // Later steps follow from the kubelet's answer.
+                    node.adopt(pod, &assigned)?;
+                    same("default", &node.shared().to_string(), &expect.default)
+                        .map_err(at_step)?;
                 }
-                Err(error) => return Err(at_step(error)),
             }
         }
         Ok(outcome)
@@ -197,11 +211,6 @@ impl Step {
         false
     }
 
-    fn is_refused_by_average(&self, topology: &Topology) -> bool {
-        let Step::Admit { expect, .. } = self else { return false };
-        is_refused_by_average(topology, expect.message.as_deref())
-    }
-
     /// Whether the node's free CPUs are as balanced after this step as the kubelet's: a
     /// distribution over NUMA nodes can differ from the kubelet's and be equally good.
     fn is_as_balanced(&self, node: &Node) -> bool {
@@ -215,6 +224,28 @@ impl Step {
 }
 
 impl Expect {
+    /// Why the node's answer differs from the kubelet's, by a rule about whole cores; `None` if no
+    /// rule says so, or the node's answer is worse.
+    fn ours(
+        &self,
+        node: &Node,
+        pod: &PodSpec,
+        theirs: &BTreeMap<String, CpuSet>,
+    ) -> Option<&'static str> {
+        let topology = node.ledger.topology();
+        let options = &node.ledger.settings().placement.options;
+        let ours = node.answered(&pod.name).map(|(ours, _)| ours).unwrap_or_default();
+        by_whole_cores(topology, options, &ours, theirs, self.message.as_deref())
+    }
+
+    fn assigned(&self) -> Result<BTreeMap<String, CpuSet>, String> {
+        let parsed = self.assigned.iter().map(|(name, list)| {
+            let cpus = list.parse().map_err(|error| format!("{name}: {error}"))?;
+            Ok((name.clone(), cpus))
+        });
+        parsed.collect()
+    }
+
     fn compare(&self, answer: &Result<Admitted, placement::Rejection>) -> Result<(), String> {
         same("admitted", answer.is_ok(), self.admitted)?;
         let admitted = match answer {
@@ -246,9 +277,14 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Resul
     if ours == theirs { Ok(()) } else { Err(format!("{what} is {ours:?}, expected {theirs:?}")) }
 }
 
-pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outcome {
+pub(super) fn check(
+    vector: Vector,
+    machines: &Machines,
+    newer: &Newer,
+    tally: &mut Tally,
+) -> Outcome {
     let is_newer = newer.has("sequence", &vector.id);
-    match vector.run(machines, is_newer) {
+    match vector.run(machines, is_newer, tally) {
         Err(error) => Outcome::Failed(format!("{}: {error}, {:?}", vector.id, vector.config)),
         Ok(outcome) if is_newer && !matches!(outcome, Outcome::Newer) => {
             Outcome::Failed(format!("{}: is in the list of other answers, but agrees", vector.id))

@@ -7,9 +7,12 @@ use ledger::{
     Event, Ledger, MemoryClaim, MilliCpu, Pod, PodLevelResources, PodUid, Qos, SandboxId, Settings,
     Update, What,
 };
+use placement::cores::whole_cores;
 use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
+use placement::wishes::Margin;
 use placement::{Hint, Rejection, Scope};
 use serde::Deserialize;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use topology::Topology;
 
@@ -174,6 +177,50 @@ impl PodSpec {
         Ok(())
     }
 
+    /// What is better about the node's answer to this pod than about the kubelet's, which gives its
+    /// containers `theirs`; `None` if nothing is, or something is worse.
+    ///
+    /// The kubelet may leave CPUs of an ended init container to the pod that the pod does not
+    /// request, and needs their NUMA nodes in the affinity of the next containers.
+    pub(super) fn is_better(
+        &self,
+        node: &Node,
+        theirs: &BTreeMap<String, CpuSet>,
+    ) -> Option<&'static str> {
+        let leaves_cpus = self.init.iter().any(|spec| !spec.restartable && spec.whole_cpus() > 0);
+        let budget = (self.budget(false, node.is_pod_level()).0 / 1000) as usize;
+        let (ours, held) = node.answered(&self.name)?;
+        if !leaves_cpus || node.is_pod_level() || held.len() > budget {
+            return None;
+        }
+        if theirs.is_empty() {
+            return Some("admitted instead of refused");
+        }
+        let topology = node.ledger.topology();
+        let nodes = |cpus: &CpuSet| {
+            topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus)).count()
+        };
+        let split = |cpus: &CpuSet| {
+            let siblings = whole_cores(topology, cpus) - *cpus;
+            topology.cores().iter().filter(|core| !core.cpus.is_disjoint(&siblings)).count()
+        };
+        let mut fewer = false;
+        for (name, theirs) in theirs {
+            let ours = ours.get(name)?;
+            let (our, their) = ((nodes(ours), split(ours)), (nodes(theirs), split(theirs)));
+            if our > their {
+                return None;
+            }
+            fewer |= our < their;
+        }
+        let their_pod: CpuSet = theirs.values().copied().collect();
+        match their_pod.len().cmp(&held.len()) {
+            _ if fewer => Some("fewer NUMA nodes or split cores"),
+            Ordering::Greater => Some("no CPUs beyond the pod's budget"),
+            Ordering::Equal | Ordering::Less => None,
+        }
+    }
+
     /// Checks that each container has as many exclusive CPUs as it requests.
     pub(super) fn check_sizes(&self, admitted: &Admitted, pod_level: bool) -> Result<(), String> {
         for (_, spec) in self.all() {
@@ -207,6 +254,20 @@ fn raise(to: &mut Amounts, other: &Amounts) {
     for (kind, bytes) in other {
         let least = to.entry(*kind).or_default();
         *least = (*least).max(*bytes);
+    }
+}
+
+fn claim(pod: &Pod, container: &Container, cpus: CpuSet) -> Claim {
+    Claim {
+        pod_uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        container: container.name.clone(),
+        id: container.id.clone(),
+        cpus,
+        margin: Margin::NONE,
+        mixed: false,
+        cpu: container.cpu,
     }
 }
 
@@ -254,7 +315,6 @@ impl Node {
         &mut self,
         spec: &PodSpec,
     ) -> Result<Result<BTreeMap<String, Granted>, Rejection>, String> {
-        self.granted.clear();
         let admitted = self.admit(spec)?;
         Ok(admitted.map(|_| std::mem::take(&mut self.granted)))
     }
@@ -262,6 +322,7 @@ impl Node {
     /// Starts a pod's containers one after another. A refusal ends the pod, as with the kubelet.
     /// The outer error is a defect.
     pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
+        self.granted.clear();
         let pod = self.pod(spec)?;
         self.event(Event::RunPod(pod.clone()))?;
         self.live.insert(spec.name.clone(), (pod.clone(), Vec::new()));
@@ -362,6 +423,46 @@ impl Node {
         Ok(())
     }
 
+    /// What the containers of the last pod got, and what it holds now; `None` if it was refused.
+    pub(super) fn answered(&self, name: &str) -> Option<(BTreeMap<String, CpuSet>, CpuSet)> {
+        let (pod, _) = self.live.get(name)?;
+        let of_pod = self.ledger.claims().filter(|claim| claim.pod_uid == pod.uid);
+        let cpus = |(name, granted): (&String, &Granted)| Some((name.clone(), granted.cpus?));
+        Some((self.granted.iter().filter_map(cpus).collect(), of_pod.map(|one| one.cpus).collect()))
+    }
+
+    /// Replaces what the last pod got by the kubelet's answer: the plugin starts with its claims.
+    pub(super) fn adopt(
+        &mut self,
+        spec: &PodSpec,
+        assigned: &BTreeMap<String, CpuSet>,
+    ) -> Result<(), String> {
+        let Some((pod, mut running)) = self.live.remove(&spec.name) else { return Ok(()) };
+        self.event(Event::StopPod(pod.sandbox.clone()))?;
+        if !assigned.is_empty() {
+            let mut claims: Vec<Claim> = self.ledger.claims().collect();
+            let mut later = CpuSet::EMPTY;
+            let all: Vec<(ContainerKind, &ContainerSpec)> = spec.all().collect();
+            for (kind, one) in all.into_iter().rev() {
+                let Some(cpus) = assigned.get(&one.name) else { continue };
+                let container = self.container(&pod, kind, one);
+                let claim = claim(&pod, &container, *cpus - later);
+                later |= *cpus;
+                if !claim.cpus.is_empty() {
+                    claims.push(claim);
+                }
+                if let Some(known) = running.iter_mut().find(|known| known.name == one.name) {
+                    *known = Container { cpus: Some(*cpus), id: container.id, ..known.clone() };
+                }
+            }
+            self.live.insert(spec.name.clone(), (pod, running));
+            let (topology, settings) = (self.ledger.topology(), self.ledger.settings());
+            self.ledger = Ledger::new(topology.clone(), settings.clone(), claims);
+            self.synchronize()?;
+        }
+        Ok(())
+    }
+
     pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
         let Some((pod, _)) = self.live.remove(name) else { return Ok(()) };
         self.event(Event::StopPod(pod.sandbox))?;
@@ -375,10 +476,13 @@ impl Node {
         let topology = self.ledger.topology().clone();
         let settings = self.ledger.settings().clone();
         self.ledger = Ledger::new(topology, settings, claims).with_memory(memory);
+        self.synchronize()
+    }
+
+    fn synchronize(&mut self) -> Result<(), String> {
         let pods = self.live.values().map(|(pod, _)| pod.clone()).collect();
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
-        let synchronize = Event::Synchronize { pods, containers };
-        let updates = self.event(synchronize)?;
+        let updates = self.event(Event::Synchronize { pods, containers })?;
         match updates.iter().find(|update| update.setting.is_exclusive()) {
             Some(update) => Err(format!("a restart moves {update:?}")),
             None => Ok(()),

@@ -3,8 +3,8 @@
 use super::options::pairs;
 use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
-use placement::cores::are_equal;
-use placement::kubelet::{Supply, allocate, take};
+use placement::cores::{are_equal, only_whole_cores, whole_cores};
+use placement::kubelet::{Supply, allocate, take, take_cores};
 use placement::{Distribution, Hint, Options, Settings, Strategy, UncoreOrder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -62,7 +62,13 @@ impl Vector {
         match self.op {
             Some(Op::Allocate) => self.allocate(topology, available),
             None => {
-                let answer = take(topology, available, self.n, self.strategy()?);
+                let strategy = self.strategy()?;
+                let answer = if self.is_whole() {
+                    let cores = only_whole_cores(topology, available);
+                    take_cores(topology, &cores, self.n, strategy)
+                } else {
+                    take(topology, available, self.n, strategy)
+                };
                 Some(answer.map_err(|error| error.to_string()))
             }
         }
@@ -100,6 +106,25 @@ impl Vector {
         })
     }
 
+    fn by_whole_cores(&self, topology: &Topology, answer: &Result<CpuSet, String>) -> bool {
+        let options = Options {
+            full_pcpus_only: self.is_whole(),
+            prefer_align_cpus_by_uncorecache: self.uncore,
+            ..Options::default()
+        };
+        let one = |cpus: CpuSet| BTreeMap::from([(String::new(), cpus)]);
+        let ours = answer.as_ref().map(|cpus| one(*cpus)).unwrap_or_default();
+        let theirs = self.cpus.as_ref().and_then(|cpus| cpus.parse().ok()).map(one);
+        let theirs = theirs.unwrap_or_default();
+        by_whole_cores(topology, &options, &ours, &theirs, self.error.as_deref()).is_some()
+    }
+
+    /// Whether the kubelet must give whole cores: under `full-pcpus-only`, which also makes the
+    /// groups of a distribution larger than a CPU.
+    fn is_whole(&self) -> bool {
+        self.group > 1 || self.cpu_options.contains_key("full-pcpus-only")
+    }
+
     fn is_wrong(&self) -> bool {
         self.r#unsafe.is_some() || self.wrong_size.is_some() || self.combo_alias.is_some()
     }
@@ -111,7 +136,10 @@ pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outco
     let Some(topology) = machines.get(&vector.topology) else { return malformed() };
     let Ok(available) = vector.available.parse::<CpuSet>() else { return malformed() };
     let Some(answer) = vector.answer(topology, &available) else { return malformed() };
-    let is_legal = |cpus: &CpuSet| cpus.len() == *n && cpus.is_subset(&available);
+    let is_legal = |cpus: &CpuSet| {
+        let whole = !vector.is_whole() || whole_cores(topology, cpus) == *cpus;
+        whole && cpus.len() == *n && cpus.is_subset(&available)
+    };
     let excepted = if !vector.legal {
         Some((Outcome::Ours, answer.as_ref().map_or(true, is_legal)))
     } else if vector.is_wrong() {
@@ -133,22 +161,54 @@ pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outco
         _ => false,
     };
     let same = Some(&text) == expect.as_ref() || equally_good;
-    let by_average = is_refused_by_average(topology, vector.error.as_deref());
+    let by_whole_cores = || vector.by_whole_cores(topology, &answer);
     match excepted {
         Some((Outcome::Newer, _)) if same => {
             Outcome::Failed(format!("{id}: is in the list of other answers, but agrees"))
         }
         Some((outcome, true)) => outcome,
         None if same => Outcome::Passed,
-        None if by_average && answer.as_ref().map_or(true, is_legal) => Outcome::Ours,
+        None if by_whole_cores() && answer.as_ref().map_or(true, is_legal) => Outcome::Ours,
         _ => Outcome::Failed(format!("{id}: {text} for {vector:?}")),
     }
 }
 
-/// Whether the kubelet refuses because of its average number of CPUs per core, on a machine whose
-/// cores are not all of that size.
-pub(super) fn is_refused_by_average(topology: &Topology, error: Option<&str>) -> bool {
-    !are_equal(topology) && error.is_some_and(|error| error.contains("SMT Alignment Error"))
+/// The rule by which an answer may differ from the kubelet's, which splits cores that it must give
+/// whole, and counts cores of average size where they differ; `None` if no rule applies, or the
+/// answer is worse. Both answers are CPUs by container, none if refused; `error` is the kubelet's.
+pub(super) fn by_whole_cores(
+    topology: &Topology,
+    options: &Options,
+    ours: &BTreeMap<String, CpuSet>,
+    theirs: &BTreeMap<String, CpuSet>,
+    error: Option<&str>,
+) -> Option<&'static str> {
+    let splits = |cpus: &CpuSet| (whole_cores(topology, cpus) - *cpus).len();
+    if options.full_pcpus_only {
+        if ours.values().any(|cpus| splits(cpus) > 0) {
+            return None;
+        }
+        if theirs.values().any(|cpus| splits(cpus) > 0) {
+            return Some("the kubelet splits a core");
+        }
+        if error.is_some_and(|error| error.contains("SMT Alignment Error")) {
+            return Some("the kubelet counts CPUs instead of whole cores");
+        }
+    }
+    if are_equal(topology) || !options.prefer_align_cpus_by_uncorecache {
+        return None;
+    }
+    let worth = |cpus: &CpuSet| {
+        let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus));
+        (caches.count(), splits(cpus))
+    };
+    for (container, theirs) in theirs {
+        let ours = ours.get(container)?;
+        if ours != theirs && worth(ours) > worth(theirs) {
+            return None;
+        }
+    }
+    Some("the kubelet fills a cache by cores of average size")
 }
 
 /// Whether two distributions over NUMA nodes are equally good: as many CPUs, as many nodes, and

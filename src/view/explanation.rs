@@ -301,10 +301,10 @@ impl Case<'_> {
         let free = self.available(request, &request.free);
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
         why.extend(wishes(request));
-        if !request.reuse.cpus().is_empty() {
+        if !request.reuse.cpus.is_empty() {
             why.push(format!(
                 "Reusable from ended containers of its pod: {}.",
-                wording::cpus(request.reuse.cpus())
+                wording::cpus(request.reuse.cpus)
             ));
         }
         why.extend(self.weighed(request, Some(placement)).reasons);
@@ -496,7 +496,7 @@ impl Case<'_> {
             asked: request.cpus,
             pod_cpus: request.pod.map(|pod| pod.cpus),
             free: self.available(request, &request.free),
-            reusable: request.reuse.cpus(),
+            reusable: request.reuse.cpus,
             numa_candidates: numa.collect(),
             uncore_caches: uncores.into_iter().map(CacheStatus).collect(),
             memory_candidates: request.memory.as_ref().map(candidates),

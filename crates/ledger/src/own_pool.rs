@@ -226,7 +226,7 @@ fn slice_request(node: &Node, terms: &Terms, free: CpuSet, n: usize) -> Request 
     Request {
         cpus: n,
         free,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod: None,
         wishes: terms.wishes,

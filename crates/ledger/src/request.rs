@@ -1,7 +1,7 @@
 //! Decides what a new container gets, and builds the [`Request`] to the engine from the pod's
 //! budget, its NUMA affinity and the CPUs that it can reuse.
 
-use super::books::{Books, BudgetFit, ContainerEntry, PodEntry};
+use super::books::{Books, ContainerEntry, PodEntry};
 use super::memory::{self, MemoryDemand};
 use super::model::Container;
 use super::node::{Node, numa_nodes};
@@ -169,15 +169,12 @@ fn shared_memory(
     let demand = if node.is_static() { pod.demand().unwrap_or(0) } else { 0 };
     if in_pod_scope && chosen.is_none() && demand > 0 {
         let supply = NodeSupply::of(node, books);
-        let fit = BudgetFit::MayReuse(CpuSet::EMPTY);
-        let all = exclusive_request(node, &supply, pod, fit, CpuSet::EMPTY, demand, terms);
-        if let Some(all) = all {
-            let mut all = Box::new(all);
-            return match place_with_memory(machine, &mut all, memory) {
-                Ok((placement, nodes)) => Ok((nodes, Some((demand, placement.hint)))),
-                Err(rejection) => Err((rejection, Some(all))),
-            };
-        }
+        let all = exclusive_request(node, &supply, pod, Reuse::NONE, CpuSet::EMPTY, demand, terms);
+        let mut all = Box::new(all);
+        return match place_with_memory(machine, &mut all, memory) {
+            Ok((placement, nodes)) => Ok((nodes, Some((demand, placement.hint)))),
+            Err(rejection) => Err((rejection, Some(all))),
+        };
     }
     let placed = place_memory(machine, &settings, terms.devices, memory, chosen);
     let (nodes, hint) = placed.map_err(|rejection| (rejection, None))?;
@@ -210,16 +207,16 @@ pub(super) fn grant(
     if !node.is_static() {
         return Ok((Grant::Shared, None));
     }
-    let fit = budget_fit(node, pod, pod.budget_cpus(), container, n);
-    let own = before.map(|entry| node.taken(entry)).unwrap_or_default();
-    let supply = NodeSupply::of(node, books);
-    let Some(request) = exclusive_request(node, &supply, pod, fit, own, n, terms) else {
+    let Some(reuse) = reusable(node, pod, pod.budget_cpus(), container, n) else {
         // The container shares CPUs, as under the kubelet: it has no resources in a pod with
         // pod-level resources, so the kubelet gave it the amount of the pod. A retry would not
         // help, while CPUs of the node can become free.
         let shared = terms.fall_back_to_shared().map(|()| (Grant::Shared, None));
         return shared.map_err(|rejection| (rejection, None));
     };
+    let own = before.map(|entry| node.taken(entry)).unwrap_or_default();
+    let supply = NodeSupply::of(node, books);
+    let request = exclusive_request(node, &supply, pod, reuse, own, n, terms);
     let mut request = Box::new(request);
     match place(&node.topology, &mut request, memory) {
         Ok((placement, nodes)) => Ok((Grant::Chosen(placement, request), nodes)),
@@ -242,36 +239,20 @@ pub(super) fn place(
     }
 }
 
-pub(super) fn budget_fit(
+/// [`PodEntry::reusable`], with the CPUs that stay idle for ended containers.
+pub(super) fn reusable(
     node: &Node,
     pod: &PodEntry,
     budget: Option<usize>,
     container: &Container,
     n: usize,
-) -> BudgetFit {
-    pod.budget_fit(budget, container, n, |entry| node.taken(entry))
+) -> Option<Reuse> {
+    pod.reusable(budget, &container.name, n, |entry| node.taken(entry))
 }
 
-/// A request for `n` exclusive CPUs, out of the free ones and of `own`, which the container holds;
-/// `None` if they exceed its pod's budget.
+/// A request for `n` exclusive CPUs, out of the free ones, those to reuse and `own`, which the
+/// container holds.
 pub(super) fn exclusive_request(
-    node: &Node,
-    supply: &NodeSupply,
-    pod: &PodEntry,
-    fit: BudgetFit,
-    own: CpuSet,
-    n: usize,
-    terms: &Terms,
-) -> Option<Request> {
-    let reuse = match fit {
-        BudgetFit::Exceeds => return None,
-        BudgetFit::MayReuse(cpus) => Reuse::IfBetter(cpus),
-        BudgetFit::MustReuse(cpus) => Reuse::BeforeFree(cpus),
-    };
-    Some(new_request(node, supply, pod, reuse, own, n, terms))
-}
-
-fn new_request(
     node: &Node,
     supply: &NodeSupply,
     pod: &PodEntry,
@@ -280,6 +261,8 @@ fn new_request(
     n: usize,
     terms: &Terms,
 ) -> Request {
+    // CPUs of its predecessor come first, too.
+    let reuse = Reuse { cpus: reuse.cpus | own, ..reuse };
     let free = supply.free | own;
     let settings = terms.wishes.settings(&node.settings.placement);
     let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
@@ -288,7 +271,7 @@ fn new_request(
         free,
         reuse,
         promised: supply.promised_to_others(node, pod, &settings),
-        pod: if in_pod_scope { pod_demand(pod, &(free | reuse.cpus()), n) } else { None },
+        pod: if in_pod_scope { pod_demand(pod, &free, &reuse.cpus, n) } else { None },
         wishes: terms.wishes,
         devices: terms.devices,
         memory: None,
@@ -307,22 +290,21 @@ pub(super) fn pod_request(
     devices: DeviceNodes,
 ) -> Request {
     let terms = Terms { devices, ..Terms::still_allowed(&node.settings, &pod.pod, "") };
-    let reuse = Reuse::IfBetter(CpuSet::EMPTY);
-    let request = new_request(node, supply, pod, reuse, own, n, &terms);
+    let request = exclusive_request(node, supply, pod, Reuse::NONE, own, n, &terms);
     Request { free: request.free - node.isolated(), ..request }
 }
 
-/// The input to the choice of a pod's NUMA affinity (KEP-693), when a container asks for `n` CPUs
-/// of a supply.
+/// The input to the choice of a pod's NUMA affinity (KEP-693), when a container asks for `n` CPUs,
+/// `free` or `reusable` ones. The affinity need not include the latter.
 ///
 /// The engine chooses the affinity with the first exclusive container, for the pod's budget, and
 /// again after the budget changes or the plugin restarts. The budget of a Burstable pod is a limit,
 /// not a request: there the engine chooses again with each container, for the CPUs that the pod has
 /// then. If the budget is unknown, each container has its own affinity.
-fn pod_demand(pod: &PodEntry, supply: &CpuSet, n: usize) -> Option<PodDemand> {
-    let cpus = pod.demand_with(supply, n)?;
+fn pod_demand(pod: &PodEntry, free: &CpuSet, reusable: &CpuSet, n: usize) -> Option<PodDemand> {
+    let cpus = pod.demand_with(&(*free | *reusable), n)?;
     let chosen = pod.affinity.filter(|(of, _)| *of == cpus).map(|(_, hint)| hint);
-    Some(PodDemand { cpus, held: pod.held_with_pod_affinity(), chosen })
+    Some(PodDemand { cpus, held: pod.held_with_pod_affinity() - *reusable, chosen })
 }
 
 /// The request of a running container, for `n` CPUs instead of those that it holds.
@@ -341,7 +323,7 @@ pub(super) fn running_request(
     Request {
         cpus: n,
         free: supply.free | node.taken(entry),
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: supply.promised_to_others(node, pod, &settings),
         pod: None,
         wishes,

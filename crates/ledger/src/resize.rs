@@ -9,7 +9,7 @@ use crate::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::node::Node;
 use crate::note::What;
 use crate::own_pool;
-use crate::request::{NodeSupply, budget_fit, exclusive_request, running_request};
+use crate::request::{NodeSupply, exclusive_request, reusable, running_request};
 use crate::terms::Terms;
 use cpuset::CpuSet;
 use placement::{self, Rejection, Running};
@@ -208,11 +208,11 @@ fn resized_claim(
         return placement::resize(&node.topology, &request, &Running::Exclusive(held)).map(Some);
     }
     let budget = budget.map(MilliCpu::cpus_floor);
-    let fit = budget_fit(node, pod, budget, container, n);
+    let Some(reuse) = reusable(node, pod, budget, container, n) else {
+        return entry.terms.fall_back_to_shared().map(|()| None);
+    };
     let terms = Terms { wishes: entry.wishes(), ..entry.terms.clone() };
     let supply = NodeSupply::of(node, books);
-    match exclusive_request(node, &supply, pod, fit, CpuSet::EMPTY, n, &terms) {
-        None => entry.terms.fall_back_to_shared().map(|()| None),
-        Some(request) => placement::resize(&node.topology, &request, &Running::Shared).map(Some),
-    }
+    let request = exclusive_request(node, &supply, pod, reuse, CpuSet::EMPTY, n, &terms);
+    placement::resize(&node.topology, &request, &Running::Shared).map(Some)
 }

@@ -7,6 +7,7 @@ mod event_order;
 mod groups;
 mod hotplug;
 mod identity;
+mod init;
 mod isolated;
 mod kubelet;
 mod life;

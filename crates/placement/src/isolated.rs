@@ -4,7 +4,7 @@
 
 use super::engine::{Engine, Placement, Weighed};
 use super::rejection::Rejection;
-use super::request::{Request, Reuse};
+use super::request::Request;
 use super::settings::IsolatedCpus;
 use cpuset::CpuSet;
 use topology::Topology;
@@ -31,7 +31,7 @@ pub(super) fn first_that_fits<T>(
         }
         IsolatedCpus::Require => {
             let assignable = isolated & (machine.online() - request.settings.reserved);
-            let room = ((request.free | request.reuse.cpus()) & assignable) | held;
+            let room = ((request.free | request.reuse.cpus) & assignable) | held;
             // An engine's rejection would not say that isolated CPUs are lacking.
             if room.len() < request.cpus {
                 let all = (assignable | held).len();
@@ -83,10 +83,7 @@ fn is_whole(machine: &Topology, request: &Request) -> bool {
 fn within(machine: &Topology, request: &Request, part: &CpuSet) -> Request {
     let mut narrowed = *request;
     narrowed.free &= *part;
-    narrowed.reuse = match request.reuse {
-        Reuse::IfBetter(cpus) => Reuse::IfBetter(cpus & *part),
-        Reuse::BeforeFree(cpus) => Reuse::BeforeFree(cpus & *part),
-    };
+    narrowed.reuse = request.reuse.within(*part);
     narrowed.settings.reserved |= machine.online() - *part;
     narrowed
 }
@@ -96,8 +93,8 @@ mod tests {
     use super::*;
     use crate::wishes::Smt;
     use crate::{
-        DeviceNodes, EngineKind, Options, PodDemand, Running, Settings, Wishes, explain, place,
-        resize,
+        DeviceNodes, EngineKind, Options, PodDemand, Reuse, Running, Settings, Wishes, explain,
+        place, resize,
     };
     use topology::synthetic::Machine;
 
@@ -116,7 +113,7 @@ mod tests {
         EngineKind::ALL.into_iter().map(move |engine| Request {
             cpus,
             free,
-            reuse: Reuse::IfBetter(CpuSet::EMPTY),
+            reuse: Reuse::NONE,
             promised: 0,
             pod: None::<PodDemand>,
             wishes: Wishes::NONE,

@@ -23,7 +23,7 @@
 //! let request = Request {
 //!     cpus: 6,
 //!     free: first | second,
-//!     reuse: Reuse::IfBetter(CpuSet::EMPTY),
+//!     reuse: Reuse::NONE,
 //!     promised: 0,
 //!     pod: None,
 //!     wishes: Wishes::NONE,
@@ -159,7 +159,7 @@ fn check(
     cpus: &CpuSet,
     held: &CpuSet,
 ) -> Result<(), NotEnough> {
-    let supply = || request.free | request.reuse.cpus() | *held;
+    let supply = || request.free | request.reuse.cpus | *held;
     let with_idle = request.footprint(machine, cpus);
     // The first test suffices for most requests and saves the unions of `supply`.
     let legal = (with_idle.is_subset(&request.free) || with_idle.is_subset(&supply()))
@@ -176,7 +176,10 @@ fn check(
     let held = request.footprint(machine, held);
     // CPUs that the container holds already do not count against promises.
     let fresh = request.settings.isolated.allowed(machine, &request.free) - held;
-    let requested = (request.footprint(machine, cpus) & fresh).len();
-    let available = fresh.len().saturating_sub(request.promised);
+    let taken = request.footprint(machine, cpus);
+    let requested = (taken & fresh).len();
+    let left = request.settings.isolated.allowed(machine, &(request.reuse.cpus - taken));
+    let freed = left.len().saturating_sub(request.reuse.kept);
+    let available = (fresh.len() + freed).saturating_sub(request.promised);
     if requested <= available { Ok(()) } else { Err(NotEnough { requested, available }) }
 }

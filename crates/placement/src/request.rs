@@ -18,7 +18,6 @@ pub struct Request {
     /// Reserved and offline CPUs may be among them: an engine never gives them out. The settings
     /// say which isolated CPUs it may give out.
     pub free: CpuSet,
-    /// CPUs of ended containers of the pod.
     pub reuse: Reuse,
     /// How many CPUs must stay free for other pods, of those in `free` that this container may get.
     pub promised: usize,
@@ -33,20 +32,21 @@ pub struct Request {
     pub settings: Settings,
 }
 
-/// The CPUs of ended containers of the same pod, and when a container uses them again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reuse {
-    /// Where they fit better than free CPUs. Mostly the CPUs of init containers.
-    IfBetter(CpuSet),
-    /// Before any free CPU, because otherwise the pod would hold more than its budget.
-    BeforeFree(CpuSet),
+/// CPUs that the pod holds and that none of its containers uses: mostly those of ended init
+/// containers. The container uses them again where the result is no worse than with free ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reuse {
+    pub cpus: CpuSet,
+    /// How many of the CPUs that the container leaves stay with the pod, because its budget covers
+    /// them. The others become free.
+    pub kept: usize,
 }
 
 impl Reuse {
-    pub fn cpus(&self) -> CpuSet {
-        match self {
-            Reuse::IfBetter(cpus) | Reuse::BeforeFree(cpus) => *cpus,
-        }
+    pub const NONE: Reuse = Reuse { cpus: CpuSet::EMPTY, kept: 0 };
+
+    pub(super) fn within(self, part: CpuSet) -> Reuse {
+        Reuse { cpus: self.cpus & part, ..self }
     }
 }
 
@@ -112,9 +112,8 @@ impl Request {
             held: CpuSet::EMPTY,
             chosen: None,
         });
-        let reuse = Reuse::IfBetter(CpuSet::EMPTY);
         let free = machine.online();
-        Request { cpus, free, reuse, promised: 0, pod, memory: None, ..*self }
+        Request { cpus, free, reuse: Reuse::NONE, promised: 0, pod, memory: None, ..*self }
     }
 
     /// This request under a policy that admits every NUMA affinity.
@@ -131,10 +130,7 @@ impl Request {
     pub(super) fn on_nodes(&self, machine: &Topology, nodes: NodeSet) -> Request {
         let within = machine.nodes().iter().filter(|node| nodes.contains(node.id));
         let within: CpuSet = within.map(|node| node.cpus).collect();
-        let reuse = match self.reuse {
-            Reuse::IfBetter(cpus) => Reuse::IfBetter(cpus & within),
-            Reuse::BeforeFree(cpus) => Reuse::BeforeFree(cpus & within),
-        };
+        let reuse = self.reuse.within(within);
         Request { free: self.free & within, reuse, memory: None, ..*self }
     }
 

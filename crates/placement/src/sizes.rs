@@ -8,7 +8,6 @@ use super::request::{Request, Reuse};
 use super::settings::Settings;
 use super::topology_manager::TopologyPolicy;
 use super::wishes::Wishes;
-use cpuset::CpuSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use topology::Topology;
@@ -44,7 +43,7 @@ impl OddSizes {
             let request = Request {
                 cpus,
                 free: machine.online(),
-                reuse: Reuse::IfBetter(CpuSet::EMPTY),
+                reuse: Reuse::NONE,
                 promised: 0,
                 pod: None,
                 wishes: Wishes::NONE,

@@ -95,7 +95,7 @@ fn request(n: usize, free: CpuSet, settings: Settings, wishes: Wishes) -> Reques
     Request {
         cpus: n,
         free,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod: None,
         wishes,

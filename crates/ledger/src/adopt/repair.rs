@@ -2,14 +2,14 @@
 
 use super::evidence::Evidence;
 use super::sources::asks;
-use crate::books::{Books, BudgetFit, ContainerRef};
+use crate::books::{Books, ContainerRef};
 use crate::model::{Container, PodUid};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
 use crate::own_pool;
-use crate::request::{NodeSupply, budget_fit, exclusive_request};
+use crate::request::{NodeSupply, exclusive_request, reusable};
 use cpuset::CpuSet;
-use placement::{self, Request};
+use placement::{self, Request, Reuse};
 
 /// The exclusive CPUs that a running container had and could not keep.
 pub(super) fn lost(
@@ -38,7 +38,7 @@ pub(super) fn repair(
         return;
     }
     let subject = found.subject();
-    let Some((n, fit)) = lacking(node, found, container) else {
+    let Some((n, reuse)) = lacking(node, found, container) else {
         if let Some(lost) = lost {
             let why = illegal(node, Some(lost), lost.len());
             let what = What::LeftShared(format!("{why}, and it gets no others"));
@@ -49,8 +49,7 @@ pub(super) fn repair(
     let terms = &found.entry.terms;
     let wishes = terms.wishes;
     let supply = NodeSupply::of(node, books);
-    let request = exclusive_request(node, &supply, found.pod, fit, CpuSet::EMPTY, n, terms);
-    let Some(request) = request else { return };
+    let request = exclusive_request(node, &supply, found.pod, reuse, CpuSet::EMPTY, n, terms);
     // A running container has precedence over pods that are about to start.
     let request = Request { promised: 0, ..request };
     match placement::place(&node.topology, &request) {
@@ -81,25 +80,17 @@ pub(super) fn repair(
     }
 }
 
-/// How many exclusive CPUs a running container lacks, and how they fit its pod's budget; `None` if
-/// it lacks none.
+/// How many exclusive CPUs a running container lacks, and which it may use again; `None` if it lacks
+/// none.
 ///
 /// A container that an earlier decision pinned to shared CPUs did not fit its pod's budget. It must
 /// not get the CPUs of a container that has just ended, which may be restarted. `applied` shows
 /// that it is pinned; `container.cpus` does not for a mixed container.
-fn lacking(
-    node: &Node,
-    found: ContainerRef<'_>,
-    container: &Container,
-) -> Option<(usize, BudgetFit)> {
+fn lacking(node: &Node, found: ContainerRef<'_>, container: &Container) -> Option<(usize, Reuse)> {
     let n = asks(&found, container)?;
-    let fit = budget_fit(node, found.pod, found.pod.budget_cpus(), container, n);
-    let fits = match fit {
-        BudgetFit::MayReuse(_) => true,
-        BudgetFit::MustReuse(_) => !found.entry.applied.is_set(),
-        BudgetFit::Exceeds => false,
-    };
-    (found.entry.claim().is_none() && node.is_static() && fits).then_some((n, fit))
+    let reuse = reusable(node, found.pod, found.pod.budget_cpus(), container, n)?;
+    let fits = reuse.cpus.is_empty() || !found.entry.applied.is_set();
+    (found.entry.claim().is_none() && node.is_static() && fits).then_some((n, reuse))
 }
 
 /// Why a container that asks for `n` exclusive CPUs cannot keep those that are set.

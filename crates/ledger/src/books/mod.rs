@@ -14,7 +14,7 @@ pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
 use move_book::MoveBook;
-pub(super) use pod::{BudgetFit, PodEntry};
+pub(super) use pod::PodEntry;
 
 use super::claim::{Claim, MemoryClaim};
 use super::devices::counting;

@@ -11,10 +11,10 @@ use crate::note::Subject;
 use crate::policy::Mechanism;
 use crate::terms::Terms;
 use cpuset::{CgroupPath, CpuSet};
-use placement::Hint;
 use placement::wishes::Margin;
+use placement::{Hint, Reuse};
 use std::collections::BTreeMap;
-use topology::Topology;
+use topology::{Domain, Topology};
 
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
@@ -43,18 +43,6 @@ pub(crate) struct PodEntry {
     pub(crate) given: BTreeMap<String, GivenDevices>,
     /// Whether the log says that the runtime sets interrupts and latency knobs of this pod.
     pub(crate) noted_runtime: bool,
-}
-
-/// How exclusive CPUs for a container of a pod fit the pod's budget. The CPUs here are those of
-/// ended containers of the pod, mostly init containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BudgetFit {
-    /// The engine chooses freely among the node's free CPUs and these.
-    MayReuse(CpuSet),
-    /// The engine takes these before free ones: otherwise the pod would hold more than its budget.
-    MustReuse(CpuSet),
-    /// The pod's other containers hold too much of the budget.
-    Exceeds,
 }
 
 impl PodEntry {
@@ -315,41 +303,22 @@ impl PodEntry {
         self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(used.0)).cpus_floor())
     }
 
-    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget, together with those
-    /// of its other containers.
+    /// The CPUs of ended containers that the container `name` may use again for its `n` exclusive
+    /// CPUs; `None` if these and the CPUs of living containers exceed the pod's budget.
     ///
-    /// If its kind is known, the rule is the kubelet's: a new container may use the CPUs of ended
-    /// init containers, without preference, but not those of sidecars and other containers.
-    /// Otherwise, and for a restarted container whose CPUs others have used, the rest of the budget
-    /// decides. The containers of a pod with pod-level resources can ask for more than it has, so
-    /// there the CPUs of an ended container wait for its restart.
+    /// As under the kubelet, those of init containers are always among them. Runtimes do not say
+    /// which containers these are, and any other ended container may return to its CPUs: it gives
+    /// way if the pod would hold more than its budget otherwise ([`PodEntry::ended`] has the order).
     ///
     /// `budget` is in CPUs, without idle ones; `taken` is [`Node::taken`], which includes them.
-    pub(crate) fn budget_fit(
+    pub(crate) fn reusable(
         &self,
         budget: Option<usize>,
-        container: &Container,
+        name: &str,
         n: usize,
         taken: impl Fn(&ContainerEntry) -> CpuSet,
-    ) -> BudgetFit {
-        let mut fixed = 0;
-        let mut reusable = 0;
-        let mut ended = CpuSet::EMPTY;
-        let mut init = CpuSet::EMPTY;
-        for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
-            match (entry.claim(), entry.phase(), entry.kind) {
-                (None, ..) => {}
-                (Some(claim), Phase::Ended, ContainerKind::Init) => {
-                    reusable += claim.len();
-                    init |= taken(entry);
-                }
-                (Some(claim), Phase::Ended, _) if !self.has_resources => {
-                    reusable += claim.len();
-                    ended |= taken(entry);
-                }
-                (Some(claim), ..) => fixed += claim.len(),
-            }
-        }
+    ) -> Option<Reuse> {
+        let fixed = self.fixed(name);
         let mut budget = budget.unwrap_or(usize::MAX);
         // If no other container holds CPUs, one that asks for more was resized before its creation,
         // which the budget does not show; the scheduler has counted these CPUs. A budget of zero is
@@ -358,19 +327,48 @@ impl PodEntry {
         if fixed == 0 && has_budget && self.pod.qos == Qos::Guaranteed {
             budget = budget.max(n);
         }
-        if fixed + n > budget {
-            return BudgetFit::Exceeds;
+        let mut kept = budget.checked_sub(fixed + n)?;
+        let mut gives_way = false;
+        let mut cpus = CpuSet::EMPTY;
+        for (_, entry) in self.ended(name).into_iter().rev() {
+            let held = entry.held().len();
+            gives_way |= entry.kind == ContainerKind::Init || kept < held;
+            if gives_way {
+                cpus |= taken(entry);
+            } else {
+                kept -= held;
+            }
         }
-        let known = container.kind != ContainerKind::Unknown;
-        if known && !self.containers.contains_key(&container.name) {
-            return BudgetFit::MayReuse(init);
-        }
-        ended |= init;
-        if fixed + reusable + n <= budget {
-            BudgetFit::MayReuse(CpuSet::EMPTY)
-        } else {
-            BudgetFit::MustReuse(ended)
-        }
+        Some(Reuse { cpus, kept })
+    }
+
+    /// How many exclusive CPUs the containers except `name` hold and do not give way with.
+    fn fixed(&self, name: &str) -> usize {
+        let others = self.containers.iter().filter(|(other, _)| *other != name);
+        let fixed = others.filter(|(_, entry)| !self.may_give_way(entry));
+        fixed.map(|(_, entry)| entry.held().len()).sum()
+    }
+
+    /// Whether the container's CPUs are for others of the pod if the budget does not cover both.
+    /// The containers of a pod with pod-level resources can ask for more than it has, so there the
+    /// CPUs of an ended container wait for its restart.
+    fn may_give_way(&self, entry: &ContainerEntry) -> bool {
+        !entry.is_alive() && (entry.kind == ContainerKind::Init || !self.has_resources)
+    }
+
+    /// The ended containers except `name` that hold exclusive CPUs and may give way, in the order in
+    /// which they do: those first that are the least likely to run again.
+    fn ended(&self, name: &str) -> Vec<(&String, &ContainerEntry)> {
+        let others = self.containers.iter().filter(|(other, _)| *other != name);
+        let mut ended: Vec<_> = others
+            .filter(|(_, entry)| entry.claim().is_some() && self.may_give_way(entry))
+            .collect();
+        // Init containers are created before the others.
+        ended.sort_by_key(|(_, entry)| {
+            let is_init = entry.kind == ContainerKind::Init;
+            (!is_init, entry.is_removed(), entry.was_restarted(), entry.created_at)
+        });
+        ended
     }
 
     /// Why a new container that requests `n` CPUs shares CPUs, for the log; `None` if the budget
@@ -452,12 +450,25 @@ impl PodEntry {
         }
     }
 
-    /// Takes `cpus` away from all containers of the pod except `name`. A claim with idle CPUs loses
-    /// the whole cores or caches, as their idle CPUs are gone with `cpus`.
+    /// Takes `cpus`, which the container `name` has got, away from all other containers of the pod.
+    /// Then ended containers leave what the pod's budget does not cover. A claim with idle CPUs
+    /// loses whole cores or caches, as their idle CPUs are gone with `cpus`.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
             let cut = entry.margin().around(topology, &cpus);
             entry.hand_over(cut);
+        }
+        let Some(budget) = self.budget_cpus() else { return };
+        let held: usize = self.containers.values().map(|entry| entry.held().len()).sum();
+        let mut excess = held.saturating_sub(budget);
+        let ended: Vec<String> = self.ended(name).iter().map(|(name, _)| (*name).clone()).collect();
+        for name in ended {
+            let Some(entry) = self.containers.get_mut(&name) else { continue };
+            let before = entry.held();
+            let left = most_whole(topology, &before, excess);
+            let cut = entry.margin().around(topology, &left);
+            entry.hand_over(cut);
+            excess = excess.saturating_sub(before.len() - entry.held().len());
         }
     }
 
@@ -479,4 +490,16 @@ impl PodEntry {
         self.containers.values().any(|entry| entry.is_alive() && is_exclusive(entry))
             && (!self.has_resources || present.all(is_exclusive))
     }
+}
+
+/// `n` of `held`, or all if these are fewer: CPUs of split cores first, then whole cores.
+fn most_whole(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
+    let is_split = |core: &Domain| !core.cpus.is_subset(held);
+    let (split, whole): (Vec<&Domain>, Vec<&Domain>) =
+        topology.cores().iter().partition(|core| is_split(core));
+    let mut chosen = CpuSet::EMPTY;
+    for core in split.into_iter().chain(whole.into_iter().rev()) {
+        chosen |= (core.cpus & *held).lowest(n - chosen.len());
+    }
+    chosen
 }

@@ -43,7 +43,7 @@ pub(super) fn for_arrival(
             Err((_, None)) => return Err(NoPlan::NoNeed),
         };
     // It can reuse CPUs of its pod, which are not free for containers that would move.
-    if !request.reuse.cpus().is_empty() {
+    if !request.reuse.cpus.is_empty() {
         return Err(NoPlan::NoNeed);
     }
     if node.settings.notice_seconds > 0 {

@@ -110,7 +110,8 @@ pub(super) fn pod_affinity(
     if let Some(hint) = pod.chosen {
         return Ok(hint);
     }
-    let usable = (request.free & machine.online()) - request.settings.reserved;
+    let free = (request.free | request.reuse.cpus) - pod.held;
+    let usable = (free & machine.online()) - request.settings.reserved;
     let view = View::new(machine, &usable, &pod.held, &CpuSet::EMPTY, cores(request));
     let demand = SearchDemand {
         cpus: pod.cpus.saturating_sub(pod.held.len()),

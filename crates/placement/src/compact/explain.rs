@@ -3,7 +3,7 @@
 use super::affinity::is_strict;
 use super::capacity::{cores, fewest_nodes};
 use super::cost::Cost;
-use super::place::{Attempt, attempts};
+use super::place::Supply;
 use super::sets::{NodeBounds, others, sets};
 use super::view::View;
 use crate::engine::{CacheCandidate, NumaCandidate, Placement, Weighed};
@@ -20,20 +20,9 @@ pub(super) fn explain(
     request: &Request,
     placement: Option<&Placement>,
 ) -> Weighed {
-    let attempts = attempts(machine, request);
-    // The first attempt that leads to the placement decided; of a refusal it is the last one.
-    let decisive = |attempt: &&Attempt| match placement {
-        Some(placement) => {
-            attempt.place(machine, request).as_ref().map(|(placed, ..)| placed) == Ok(placement)
-        }
-        None => false,
-    };
-    let all = || attempts.iter().flatten();
-    let Some(attempt) = all().find(decisive).or(all().last()) else {
-        return Weighed::default();
-    };
-    let view = attempt.view(machine, request);
-    let costs = match attempt.place(machine, request) {
+    let supply = Supply::of(machine, request);
+    let view = supply.view(machine, request);
+    let costs = match supply.place(machine, request) {
         Ok((_, cost, second)) => Some((cost, second)),
         Err(_) => None,
     };
@@ -42,7 +31,7 @@ pub(super) fn explain(
     if let Some(placement) = placement {
         weighed.reasons = reasons(machine, request, placement, costs);
     }
-    weigh_nodes(machine, request, &view, attempt.more(request), placement, &mut weighed);
+    weigh_nodes(machine, request, &view, placement, &mut weighed);
     weighed
 }
 
@@ -51,7 +40,6 @@ fn weigh_nodes(
     machine: &Topology,
     request: &Request,
     view: &View<'_>,
-    more: usize,
     placement: Option<&Placement>,
     weighed: &mut Weighed,
 ) {
@@ -62,7 +50,7 @@ fn weigh_nodes(
     let base: usize = nodes.base.iter().map(|node| view.nodes[node]).sum();
     let fewest = usize::from(nodes.base.is_empty());
     for size in fewest..=others.len() {
-        let candidates = sets(view, &nodes, &others, size, more, false);
+        let candidates = sets(view, &nodes, &others, size, request.cpus, false);
         if candidates.is_empty() {
             continue;
         }
@@ -93,8 +81,7 @@ fn caches(
     placement: Option<&Placement>,
 ) -> Vec<CacheCandidate> {
     let room = super::capacity::by_cache(machine, view);
-    let free =
-        ((request.free | request.reuse.cpus()) & machine.online()) - request.settings.reserved;
+    let free = ((request.free | request.reuse.cpus) & machine.online()) - request.settings.reserved;
     let taken = placement.map(|placement| placement.cpus).unwrap_or_default();
     let candidate = |(uncore, room): (&Domain, &usize)| CacheCandidate {
         id: uncore.id,

@@ -12,25 +12,22 @@ use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::memory_manager::MemoryOffer;
 use crate::rejection::{NotEnough, Rejection};
-use crate::request::{Request, Reuse};
+use crate::request::Request;
 use crate::topology_manager::TopologyPolicy;
 use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// One way to meet a request.
+/// The CPUs for a container that starts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Attempt {
-    /// CPUs to choose from, in addition to those held.
+pub(super) struct Supply {
     usable: CpuSet,
-    /// CPUs that the answer includes in any case.
-    held: CpuSet,
-    /// CPUs that are preferred, because the pod holds them anyway.
+    /// Usable CPUs that are preferred, because the pod holds them anyway.
     reusable: CpuSet,
 }
 
 pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
-    let anywhere = first_attempt(machine, request).map(|(placement, _)| placement);
+    let anywhere = cheapest(machine, request).map(|(placement, _)| placement);
     match &request.memory {
         // The reason of a refusal is a lack of CPUs, if there is one.
         Some(memory) if anywhere.is_ok() => match near_memory(machine, request, memory) {
@@ -42,16 +39,9 @@ pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, 
     }
 }
 
-/// Returns the first placement that works, or the rejection of the last attempt.
-fn first_attempt(machine: &Topology, request: &Request) -> Result<(Placement, Cost), Rejection> {
-    let mut result = Err(Rejection::topology_affinity());
-    for attempt in attempts(machine, request).into_iter().flatten() {
-        result = attempt.place(machine, request).map(|(placement, cost, _)| (placement, cost));
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+fn cheapest(machine: &Topology, request: &Request) -> Result<(Placement, Cost), Rejection> {
+    let (placement, cost, _) = Supply::of(machine, request).place(machine, request)?;
+    Ok((placement, cost))
 }
 
 /// The cheapest placement on the CPUs of nodes that have the memory, the fewest that have both. Its
@@ -69,7 +59,7 @@ fn near_memory(machine: &Topology, request: &Request, memory: &MemoryOffer) -> O
             continue;
         }
         let narrowed = request.on_nodes(machine, nodes);
-        let Ok((placement, cost)) = first_attempt(machine, &narrowed) else { continue };
+        let Ok((placement, cost)) = cheapest(machine, &narrowed) else { continue };
         let hint = Hint { nodes: Some(nodes), preferred: preferred && placement.hint.preferred };
         let found = (nodes.len(), cost, Placement { hint, ..placement });
         let is_better =
@@ -81,33 +71,17 @@ fn near_memory(machine: &Topology, request: &Request, memory: &MemoryOffer) -> O
     best.map(|(.., placement)| placement)
 }
 
-/// The ways to meet a request, in order. CPUs that the pod must use again come first: otherwise
-/// they would stay idle until the pod ends.
-pub(super) fn attempts(machine: &Topology, request: &Request) -> [Option<Attempt>; 2] {
-    let legal = machine.online() - request.settings.reserved;
-    let reusable = request.reuse.cpus() & legal;
-    let usable = (request.free & legal) | reusable;
-    let all = Attempt { usable, held: CpuSet::EMPTY, reusable };
-    let Reuse::BeforeFree(_) = request.reuse else { return [Some(all), None] };
-    if request.cpus <= reusable.len() {
-        return [Some(Attempt { usable: reusable, ..all }), Some(all)];
+impl Supply {
+    pub(super) fn of(machine: &Topology, request: &Request) -> Supply {
+        let legal = machine.online() - request.settings.reserved;
+        let reusable = request.reuse.cpus & legal;
+        Supply { usable: (request.free & legal) | reusable, reusable }
     }
-    if !request.wishes.are_default_for_engines() || !request.devices.is_empty() {
-        // Wishes and devices decide which CPUs fit together, so no CPU is chosen in advance.
-        return [Some(all), None];
-    }
-    [Some(Attempt { held: reusable, ..all }), Some(all)]
-}
 
-impl Attempt {
     pub(super) fn view<'m>(&self, machine: &'m Topology, request: &Request) -> View<'m> {
-        let usable = request.wishes.in_its_caches(machine, &self.usable, &self.held);
-        View::new(machine, &usable, &self.held, &self.reusable, cores(request))
-    }
-
-    /// The number of CPUs to choose in addition to those held.
-    pub(super) fn more(&self, request: &Request) -> usize {
-        request.cpus - self.held.len()
+        let held = CpuSet::EMPTY;
+        let usable = request.wishes.in_its_caches(machine, &self.usable, &held);
+        View::new(machine, &usable, &held, &self.reusable, cores(request))
     }
 
     /// The placement, its cost, and the second-best cost among the choices that were compared.
@@ -120,13 +94,13 @@ impl Attempt {
         if request.wishes.takes_caches() {
             return self.in_whole_caches(machine, request, &view);
         }
-        has_enough(machine, request, &view, self.held.len())?;
+        has_enough(machine, request, &view, 0)?;
         let required = request.wishes.uncore == Some(Uncore::Require);
         let fewest = if required { fewest_caches(machine, request) } else { usize::MAX };
         let demand = SearchDemand {
-            cpus: self.more(request),
+            cpus: request.cpus,
             nodes: NodeBounds::all(&view),
-            most_caches: fewest.saturating_sub(view.held_caches.len()),
+            most_caches: fewest,
             align: request.wishes.uncore != Some(Uncore::Ignore),
         };
         match self.choose(machine, request, &view, demand) {
@@ -197,7 +171,7 @@ impl Attempt {
                 (choice, second, hint)
             }
         };
-        let mut cpus = self.held;
+        let mut cpus = CpuSet::EMPTY;
         choice.take(view, &mut cpus);
         Ok((Placement { cpus, hint }, choice.cost, second))
     }
@@ -209,9 +183,8 @@ impl Attempt {
         view: &View<'_>,
         hint: Hint,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
-        let mut cpus = self.held;
-        let more = self.more(request);
-        if view.take_anywhere(more, &mut cpus) {
+        let mut cpus = CpuSet::EMPTY;
+        if view.take_anywhere(request.cpus, &mut cpus) {
             Ok((Placement { cpus, hint }, Cost::default(), None))
         } else {
             Err(NotEnough { requested: request.cpus, available: view.total }.into())

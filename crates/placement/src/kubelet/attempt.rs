@@ -1,57 +1,113 @@
-//! [`Attempt`]: one way to meet a request. The first one that works is taken.
+//! [`Attempt`]: one way to meet a request. The best answer is taken, and among equally good ones
+//! the kubelet's.
+//!
+//! The kubelet gives CPUs of ended init containers out again without a preference for them, and
+//! its NUMA affinity must include their nodes. So it can leave a pod with more CPUs than it
+//! requests (kubernetes/kubernetes#112228), in more nodes than it needs, or refuse it for that
+//! (kubernetes/kubernetes#123816). Here its answer is compared with those that do not depend on
+//! where the ended containers were, and with those that use their CPUs first.
 
 use super::allocate::{Supply, affinity, allocate};
 use super::devices::{self, Others};
 use super::wished;
+use crate::cores::whole_cores;
 use crate::engine::Placement;
-use crate::hint::Hint;
+use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
-use crate::request::{PodDemand, Request, Reuse};
+use crate::request::{PodDemand, Request};
+use crate::strategy::Strategy;
 use cpuset::CpuSet;
 use topology::Topology;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
+    /// CPUs that the answer includes in any case.
     all_of: CpuSet,
     supply: Supply,
 }
 
-/// Returns the first placement that works, or the rejection of the last attempt.
+/// Returns the best placement, or the kubelet's rejection.
 pub(super) fn place(machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
-    if let Reuse::IfBetter(reusable) = request.reuse {
-        return Attempt::of(request.free, reusable).place(machine, request);
+    let kubelet = Attempt::of_kubelet(request).place(machine, request);
+    if request.reuse.cpus.is_empty() {
+        return kubelet;
     }
-    let mut result = Err(Rejection::topology_affinity());
-    for attempt in attempts(request) {
-        result = attempt.place(machine, request);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+    let others = alternatives(machine, request);
+    let others = others.iter().filter_map(|attempt| attempt.place(machine, request).ok());
+    let placements = kubelet.iter().copied().chain(others);
+    // The first one of equally good ones.
+    let best = placements.min_by_key(|placement| Worth::of(machine, request, placement));
+    best.map_or(kubelet, Ok)
 }
 
-/// The ways to meet a request, in order; at least one. CPUs that the pod must use again come first:
-/// otherwise they would stay idle until the pod ends. Their bad alignment is no reason to refuse,
-/// because it would not change and the pod would wait forever.
-pub(super) fn attempts(request: &Request) -> Vec<Attempt> {
-    let free = request.free;
-    match request.reuse {
-        Reuse::IfBetter(reusable) => vec![Attempt::of(free, reusable)],
-        Reuse::BeforeFree(ended) => {
-            let all = Attempt::of(free | ended, CpuSet::EMPTY);
-            match request.cpus.checked_sub(ended.len()) {
-                None | Some(0) => vec![Attempt::of(ended, CpuSet::EMPTY), all],
-                // Wishes, devices and memory decide which CPUs fit together, so no CPU is chosen in
-                // advance.
-                Some(_) if is_more_than_cpus(request) => vec![all],
-                Some(_) => {
-                    let first = Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) };
-                    vec![first, all]
-                }
-            }
+/// All ways to meet a request, the kubelet's first.
+pub(super) fn attempts(machine: &Topology, request: &Request) -> Vec<Attempt> {
+    let mut attempts = vec![Attempt::of_kubelet(request)];
+    if !request.reuse.cpus.is_empty() {
+        attempts.extend(alternatives(machine, request));
+    }
+    attempts
+}
+
+fn alternatives(machine: &Topology, request: &Request) -> Vec<Attempt> {
+    let reusable = request.reuse.cpus & machine.online();
+    let reusable = reusable - request.settings.reserved;
+    let mut attempts = vec![Attempt::of(request.free | reusable, CpuSet::EMPTY)];
+    // A distribution over NUMA nodes or cores depends on all CPUs that are free.
+    let Strategy::Packed { .. } = request.settings.options.strategy(machine, 0) else {
+        return attempts;
+    };
+    if request.cpus <= reusable.len() {
+        attempts.push(Attempt::of(reusable, CpuSet::EMPTY));
+    } else if !is_more_than_cpus(request) {
+        // Wishes, devices and memory decide which CPUs fit together, so there no CPU is chosen in
+        // advance.
+        let free = request.free - reusable;
+        attempts.push(Attempt { all_of: reusable, ..Attempt::of(free, CpuSet::EMPTY) });
+    }
+    attempts
+}
+
+/// What makes one placement of a request better than another. The order of the fields is the order
+/// of comparison; less is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Worth {
+    not_preferred: bool,
+    /// The NUMA nodes of the affinity and, with `prefer-closest-numa-nodes`, their distances.
+    affinity: (usize, u64),
+    /// The NUMA nodes of the CPUs, which matter under policy `none`, too.
+    nodes: usize,
+    /// The uncore caches, if their alignment is asked for.
+    caches: usize,
+    /// The cores of which other containers can get CPUs.
+    split_cores: usize,
+    /// CPUs that the pod gives up for others, which its budget does not cover.
+    freed: usize,
+}
+
+impl Worth {
+    fn of(machine: &Topology, request: &Request, placement: &Placement) -> Worth {
+        let Request { settings, wishes, reuse, .. } = request;
+        let Placement { cpus, hint } = placement;
+        let numa = NumaNodes::of(machine, &settings.topology_manager);
+        let affinity = hint.nodes.unwrap_or_default();
+        let distance = numa.distances.map_or(0, |distances| distances.total(affinity));
+        let aligns = settings.options.prefer_align_cpus_by_uncorecache || wishes.uncore.is_some();
+        let tally = machine.tally(cpus);
+        let split = machine.tally(&(whole_cores(machine, cpus) - *cpus));
+        Worth {
+            not_preferred: !hint.preferred,
+            affinity: (affinity.len(), distance),
+            nodes: touched(&tally.nodes),
+            caches: if aligns { touched(&tally.uncores) } else { 0 },
+            split_cores: touched(&split.cores),
+            freed: (reuse.cpus - *cpus).len().saturating_sub(reuse.kept),
         }
     }
+}
+
+fn touched(counts: &[usize]) -> usize {
+    counts.iter().filter(|count| **count > 0).count()
 }
 
 /// Whether the plain allocation of the kubelet is not enough.
@@ -62,6 +118,10 @@ fn is_more_than_cpus(request: &Request) -> bool {
 impl Attempt {
     fn of(free: CpuSet, reusable: CpuSet) -> Attempt {
         Attempt { all_of: CpuSet::EMPTY, supply: Supply { free, reusable } }
+    }
+
+    fn of_kubelet(request: &Request) -> Attempt {
+        Attempt::of(request.free - request.reuse.cpus, request.reuse.cpus)
     }
 
     /// The supply for the NUMA affinity, which must include the nodes of all CPUs of the answer.
@@ -105,5 +165,73 @@ fn pod_affinity(machine: &Topology, request: &Request, pod: &PodDemand) -> Resul
 
 /// The supply for the NUMA affinity of a pod.
 pub(super) fn pod_supply(request: &Request, pod: &PodDemand) -> Supply {
-    Supply { free: request.free - pod.held, reusable: pod.held }
+    Supply { free: (request.free | request.reuse.cpus) - pod.held, reusable: pod.held }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::{Shape, caches, set};
+    use crate::request::Reuse;
+    use crate::{
+        DeviceNodes, Options, Settings, TopologyManager, TopologyPolicy, Wishes, explain, place,
+    };
+
+    fn request(cpus: usize, free: &str, ended: &str, kept: usize) -> Request {
+        Request {
+            cpus,
+            free: set(free),
+            reuse: Reuse { cpus: set(ended), kept },
+            promised: 0,
+            pod: None,
+            wishes: Wishes::NONE,
+            devices: DeviceNodes::NONE,
+            memory: None,
+            settings: Settings { reserved: set("0"), ..Settings::default() },
+        }
+    }
+
+    #[track_caller]
+    fn check(machine: &Topology, request: &Request, expect: &str) {
+        let placement = place(machine, request).unwrap();
+        assert_eq!(placement.cpus.to_string(), expect);
+        assert!(!explain(machine, request, Some(&placement)).reasons.is_empty());
+    }
+
+    #[test]
+    fn the_kubelets_answer_stays_where_the_budget_covers_what_it_leaves() {
+        check(&caches(1, 8), &request(2, "1-4", "5-6", 2), "1-2");
+        check(&caches(1, 8), &request(2, "1-4", "5-6", 1), "5-6");
+        check(&caches(1, 8), &request(3, "1-4", "5-6", 0), "1,5-6");
+    }
+
+    /// kubernetes/kubernetes#123816
+    #[test]
+    fn ended_containers_on_another_numa_node_refuse_nothing() {
+        let machine = Shape { sockets: 1, nodes: 2, uncores: 1, cores: 4, threads: 1 }.build();
+        for policy in TopologyPolicy::ALL {
+            let mut request = request(4, "4-7", "3", 0);
+            request.settings.topology_manager =
+                TopologyManager { policy, ..TopologyManager::default() };
+            check(&machine, &request, "4-7");
+        }
+    }
+
+    #[test]
+    fn whole_cores_of_ended_containers_count() {
+        let machine = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 }.build();
+        let mut request = request(4, "3,7", "1,5", 0);
+        request.settings.options = Options { full_pcpus_only: true, ..Options::default() };
+        check(&machine, &request, "1,3,5,7");
+    }
+
+    /// Other pods may rely on what the pod gives up with the same decision.
+    #[test]
+    fn cpus_that_become_free_meet_promises() {
+        let machine = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 }.build();
+        let request = Request { promised: 1, ..request(2, "2,6", "1", 0) };
+        check(&machine, &request, "2,6");
+        let refused = place(&machine, &Request { promised: 2, ..request }).unwrap_err();
+        assert!(refused.to_string().contains("requested=2, available=1"), "{refused}");
+    }
 }

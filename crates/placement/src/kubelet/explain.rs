@@ -23,13 +23,13 @@ pub(super) fn explain(
     request: &Request,
     placement: Option<&Placement>,
 ) -> Weighed {
-    let attempts = attempts(request);
-    // The first attempt that leads to the placement decided; of a refusal it is the last one.
+    let attempts = attempts(machine, request);
+    // The first attempt that leads to the placement decided; a refusal is the one of the kubelet.
     let decisive = |attempt: &&Attempt| match placement {
         Some(placement) => attempt.place(machine, request).as_ref() == Ok(placement),
         None => false,
     };
-    let Some(attempt) = attempts.iter().find(decisive).or(attempts.last()) else {
+    let Some(attempt) = attempts.iter().find(decisive).or(attempts.first()) else {
         return Weighed::default();
     };
     let (sets, supply) = numa_sets(machine, request, &attempt.affinity_supply());

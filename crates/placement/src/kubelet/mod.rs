@@ -32,7 +32,7 @@ pub use allocate::{Supply, affinity, allocate};
 pub use demand::Demand;
 pub(crate) use devices::affinity_without_cpus;
 pub use merge::{Affinity, ResourceHints, merge};
-pub use take::take;
+pub use take::{take, take_cores};
 
 use super::engine::{Engine, Placement, Weighed};
 use super::rejection::Rejection;

@@ -41,7 +41,7 @@ pub fn take(
 ///
 /// # Errors
 /// If cores of `available` do not add up to `n`.
-pub(super) fn take_cores(
+pub fn take_cores(
     topology: &Topology,
     available: &CpuSet,
     n: usize,

@@ -83,7 +83,7 @@ fn arrival(
     if badness == 0 || limits.containers == 0 {
         return None;
     }
-    let usable = ((free | request.reuse.cpus()) & machine.online()) - request.settings.reserved;
+    let usable = ((free | request.reuse.cpus) & machine.online()) - request.settings.reserved;
     let usable = request.settings.isolated.allowed(machine, &usable);
     // Moves leave the number of free CPUs as it is, so a container that is refused needs enough of
     // them.

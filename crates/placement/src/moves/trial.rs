@@ -162,7 +162,7 @@ impl<'a> MoveSearch<'a> {
     /// free. It may choose other CPUs than before, and only these count.
     fn place_new_again(&self, draft: &mut Draft, calls: &mut Calls<'_>) -> Option<()> {
         let Subject::New { request, need, .. } = &self.subject else { return Some(()) };
-        let free = draft.free | (draft.taken - request.reuse.cpus());
+        let free = draft.free | (draft.taken - request.reuse.cpus);
         let placement = calls.place(&Request { free, ..**request })?;
         let first = draft.new_placement.as_ref()?.cpus;
         if first == placement.cpus {

@@ -234,13 +234,17 @@ fn cpus_are_near_the_devices() {
 
 #[test]
 fn cpus_of_ended_containers_are_used_again() {
-    let with = |n, free: &str, reuse| answer(&caches(4, 8), &Request { reuse, ..plain(n, free) });
+    let with = |n, free: &str, ended: &str| {
+        let reuse = Reuse { cpus: set(ended), kept: 0 };
+        answer(&caches(4, 8), &Request { reuse, ..plain(n, free) })
+    };
     // CPUs of ended containers come first although they fit worse.
-    assert_eq!(with(2, "2-7,16-17", Reuse::IfBetter(set("0-1"))), "0-1");
-    assert_eq!(with(4, "0-4,24", Reuse::IfBetter(set("25-27"))), "24-27");
-    // With `Reuse::BeforeFree` they come first whatever else is free.
-    assert_eq!(with(2, "16-19", Reuse::BeforeFree(set("0,8,9"))), "8-9");
-    assert_eq!(with(5, "1-4,16-23", Reuse::BeforeFree(set("0,8,9"))), "0-2,8-9");
+    assert_eq!(with(2, "2-7,16-17", "0-1"), "0-1");
+    assert_eq!(with(4, "0-4,24", "25-27"), "24-27");
+    assert_eq!(with(2, "16-19", "0,8,9"), "8-9");
+    // They do not lead it into more uncore caches.
+    assert_eq!(with(5, "1-4,16-23", "0,8,9"), "0-4");
+    assert_eq!(with(5, "16-23", "0,8,9"), "16-20");
 }
 
 #[test]

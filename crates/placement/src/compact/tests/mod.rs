@@ -15,7 +15,7 @@ fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> 
     Request {
         cpus: n,
         free,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod: None,
         wishes: Wishes::NONE,

@@ -27,7 +27,7 @@ fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
     Request {
         cpus: n,
         free,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod: None,
         wishes,

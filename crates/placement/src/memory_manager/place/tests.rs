@@ -39,7 +39,7 @@ fn request(settings: Settings, cpus: usize, free: CpuSet, pod: Option<PodDemand>
     Request {
         cpus,
         free,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod,
         wishes: Wishes::NONE,

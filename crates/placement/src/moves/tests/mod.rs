@@ -29,7 +29,7 @@ fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
     Request {
         cpus,
         free: CpuSet::EMPTY,
-        reuse: Reuse::IfBetter(CpuSet::EMPTY),
+        reuse: Reuse::NONE,
         promised: 0,
         pod: None,
         wishes,
@@ -98,7 +98,7 @@ impl Ctx<'_> {
         if let Some((request, unmoved)) = new {
             let placement = plan.new_placement.unwrap();
             assert_eq!(plan.taken, request.footprint(machine, &placement.cpus));
-            assert!(plan.taken.is_subset(&(free | request.reuse.cpus())));
+            assert!(plan.taken.is_subset(&(free | request.reuse.cpus)));
             assert!(placement.cpus.is_subset(&(machine.online() - request.settings.reserved)));
             assert_eq!(placement.cpus.len(), request.cpus);
             assert!((free - plan.taken).len() >= request.promised);

@@ -105,7 +105,7 @@ proptest! {
         // Mostly as many CPUs as are free, or fewer.
         let n = 1 + n % (free - settings.reserved).len().max(1);
         let mut new = request(&settings, wishes, n);
-        new.reuse = Reuse::IfBetter(reuse);
+        new.reuse = Reuse { cpus: reuse, kept: 0 };
         new.promised = promised;
         let ctx = Ctx { free, ..ctx };
         let unmoved = place(&machine, &Request { free, ..new }).ok();

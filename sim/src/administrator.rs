@@ -311,6 +311,7 @@ impl World {
             pod.sandbox = Sandbox::None;
             pod.pause = None;
             pod.busy = false;
+            pod.starts_over = false;
             for slot in &mut pod.slots {
                 (slot.instance, slot.done) = (None, slot.kind == Kind::Debug);
             }

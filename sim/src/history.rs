@@ -18,6 +18,8 @@ pub enum Action {
     /// Several pods at once.
     Burst,
     Crash,
+    /// All containers of a pod start over (KEP-5532, `RestartAllContainers`).
+    StartOver,
     Resize,
     Debug,
     /// A container makes a cgroup within its own, or removes it.
@@ -60,6 +62,7 @@ const PEACE: &[(Action, u64)] = &[
     (Action::DeletePod, 18),
     (Action::Burst, 4),
     (Action::Crash, 8),
+    (Action::StartOver, 4),
     (Action::Resize, 8),
     (Action::Debug, 3),
     (Action::Nest, 4),
@@ -238,6 +241,10 @@ impl World {
             Action::Crash => {
                 let Some(serial) = self.some_container(&mut dice) else { return };
                 self.exit(serial);
+            }
+            Action::StartOver => {
+                let Some(id) = self.some_pod(&mut dice) else { return };
+                self.start_over(id);
             }
             Action::Resize if self.in_force.memory.is_some() && dice.clone().percent(40) => {
                 let counted = |serial: &Serial| {

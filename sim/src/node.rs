@@ -73,6 +73,7 @@ impl World {
         }
         match pod.sandbox {
             Sandbox::None => return self.run_sandbox(id),
+            Sandbox::Ready if pod.starts_over => return self.remove_containers(id),
             Sandbox::Ready => {}
             _ => return,
         }
@@ -101,6 +102,40 @@ impl World {
                 None => return self.create_container(id, slot),
             }
         }
+    }
+
+    /// A rule of a container's exit has the kubelet end and remove all containers of the pod, whose
+    /// sandbox stays, and create them again, init containers first.
+    pub fn start_over(&mut self, id: PodId) {
+        let pod = self.pod(id);
+        if pod.sandbox == Sandbox::Ready {
+            pod.starts_over = true;
+            self.after(Duration::ZERO, move |world| world.sync_pod(id));
+        }
+    }
+
+    /// Takes the next step in the removal of all containers of a pod that starts over.
+    fn remove_containers(&mut self, id: PodId) {
+        let alive: Vec<Serial> = self.pods[&id].slots.iter().filter_map(|s| s.instance).collect();
+        if !alive.is_empty() {
+            // Those that were ending have a later turn.
+            alive.into_iter().for_each(|serial| self.exit(serial));
+            return self.sync_in(id, 100, 600);
+        }
+        let ended: Vec<Serial> =
+            self.containers.values().filter(|one| one.pod == id).map(|one| one.serial).collect();
+        if !ended.is_empty() {
+            ended.into_iter().for_each(|serial| self.collect(serial));
+            return self.sync_in(id, 100, 600);
+        }
+        let now = self.now;
+        let pod = self.pod(id);
+        pod.starts_over = false;
+        for slot in &mut pod.slots {
+            slot.done = slot.kind == Kind::Debug;
+            slot.not_before = now;
+        }
+        self.sync_pod(id);
     }
 
     pub fn pod(&mut self, id: PodId) -> &mut Pod {

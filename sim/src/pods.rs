@@ -122,6 +122,8 @@ pub struct Pod {
     pub pause: Option<u32>,
     /// The grace period of a deleted pod.
     pub deleted: Option<Duration>,
+    /// Whether the kubelet removes all of its containers, to create them again in order.
+    pub starts_over: bool,
     /// Whether the runtime is doing something for this pod.
     pub busy: bool,
     /// Whether it is a pod of the plugin.

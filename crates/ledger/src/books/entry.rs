@@ -89,6 +89,8 @@ enum LastInstance {
     /// Nothing: it has removed the instance, or could not create it. The pod may get a new one as
     /// long as it lives.
     Removed,
+    /// Nothing, as of all other containers of the pod: all of them start over.
+    AllRemoved,
     /// Nothing that it listed: only the claim is known. The container may be between two instances,
     /// or its pod may have ended without an event.
     Unlisted,
@@ -318,10 +320,20 @@ impl ContainerEntry {
     }
 
     /// The runtime has removed it, or could not create it.
-    pub(crate) fn remove(&mut self) {
+    pub(super) fn remove(&mut self) {
         self.end();
         if let Life::Ended { instance, .. } = &mut self.life {
             *instance = LastInstance::Removed;
+        }
+    }
+
+    /// Its pod starts over, so its next instance is no restart.
+    pub(super) fn start_over(&mut self) {
+        if let Life::Ended { instance, .. } = &mut self.life {
+            *instance = LastInstance::AllRemoved;
+        }
+        if let Some(before) = &mut self.before {
+            before.ended = false;
         }
     }
 
@@ -402,7 +414,12 @@ impl ContainerEntry {
     }
 
     pub(crate) fn set_predecessor(&mut self, before: &ContainerEntry) {
-        let ended = !before.is_alive() || before.was_restarted();
+        let ended = match before.life {
+            Life::Ended { instance, .. } => instance != LastInstance::AllRemoved,
+            Life::Creating { .. } | Life::Created { .. } | Life::Running { .. } => {
+                before.was_restarted()
+            }
+        };
         self.before = Some(Predecessor { id: before.id.clone(), ended });
     }
 
@@ -443,7 +460,12 @@ impl ContainerEntry {
     }
 
     pub(super) fn is_removed(&self) -> bool {
-        matches!(self.life, Life::Ended { instance: LastInstance::Removed, .. })
+        match self.life {
+            Life::Ended { instance, .. } => {
+                matches!(instance, LastInstance::Removed | LastInstance::AllRemoved)
+            }
+            Life::Creating { .. } | Life::Created { .. } | Life::Running { .. } => false,
+        }
     }
 
     pub(crate) fn is_unlisted(&self) -> bool {

@@ -286,6 +286,16 @@ impl PodEntry {
         self.containers.values().all(ContainerEntry::is_removed)
     }
 
+    /// The runtime has removed an instance. Without any instance of the pod its containers start
+    /// over, init containers first (KEP-5532).
+    pub(crate) fn removed(&mut self, name: &str) {
+        let Some(entry) = self.containers.get_mut(name) else { return };
+        entry.remove();
+        if self.is_empty() {
+            self.containers.values_mut().for_each(ContainerEntry::start_over);
+        }
+    }
+
     /// How many CPUs the pod keeps free for its containers that no event has named yet, such as
     /// those after init containers. Otherwise another pod could get these CPUs, though the
     /// scheduler has counted them for this pod. A pod with an own pool has all of them already.

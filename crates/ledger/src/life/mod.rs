@@ -66,7 +66,9 @@ pub(super) fn remove(node: &Node, books: &mut Books, id: &ContainerId) {
     };
     let (uid, name) = (uid.clone(), name.to_owned());
     if entry.claim().is_some() || entry.memory.is_some() {
-        books.change_container(&uid, &name, ContainerEntry::remove);
+        if let Some(pod) = books.pod_mut(&uid) {
+            pod.removed(&name);
+        }
         return;
     }
     books.remove(&uid, &name);

@@ -202,6 +202,25 @@ fn slices_of_ended_init_containers_return_to_the_own_pool() {
     assert_eq!(node.ledger.view().container_counts().exclusive, 1);
 }
 
+/// KEP-5532: all containers are killed and removed, and created again.
+#[test]
+fn a_pod_that_starts_over_gives_its_init_containers_slices_again() {
+    let mut node = node();
+    let a = guaranteed("a", 4000);
+    for _ in 0..3 {
+        assert_eq!(node.create(&a, "init", "i", 4000).unwrap(), "2-5");
+        node.stop("i");
+        assert_eq!(node.create(&a, "one", "o", 2000).unwrap(), "2-3");
+        assert_eq!(node.create(&a, "two", "t", 2000).unwrap(), "4-5");
+        for id in ["i", "o", "t"] {
+            node.stop(id);
+        }
+        for id in ["i", "o", "t"] {
+            node.remove(id);
+        }
+    }
+}
+
 #[test]
 fn a_restarted_container_is_never_refused() {
     let mut node = node();

@@ -300,7 +300,8 @@ impl Step {
                     tally.count(format!("{why}: TopologyAffinityError"));
                     compared = Compared::Reworded;
                 }
-                if !expect.admitted
+                if answer.is_ok()
+                    && !expect.admitted
                     && let Some(how) = pod.is_better(node, &BTreeMap::new())
                 {
                     tally.count(format!("ours after an init container: {how}"));

@@ -189,8 +189,13 @@ impl PodSpec {
     ) -> Option<&'static str> {
         let leaves_cpus = self.init.iter().any(|spec| !spec.restartable && spec.whole_cpus() > 0);
         let budget = (self.budget(false, node.is_pod_level()).0 / 1000) as usize;
-        let (ours, held) = node.answered(&self.name)?;
-        if !leaves_cpus || node.is_pod_level() || held.len() > budget {
+        if !leaves_cpus || node.has_bubbles() {
+            return None;
+        }
+        let Some((ours, held)) = node.answered(&self.name) else {
+            return if theirs.is_empty() { Some("refused for another reason") } else { None };
+        };
+        if held.len() > budget {
             return None;
         }
         if theirs.is_empty() {
@@ -204,21 +209,28 @@ impl PodSpec {
             let siblings = whole_cores(topology, cpus) - *cpus;
             topology.cores().iter().filter(|core| !core.cpus.is_disjoint(&siblings)).count()
         };
-        let mut fewer = false;
-        for (name, theirs) in theirs {
-            let ours = ours.get(name)?;
-            let (our, their) = ((nodes(ours), split(ours)), (nodes(theirs), split(theirs)));
-            if our > their {
-                return None;
+        let aligns = node.ledger.settings().placement.options.prefer_align_cpus_by_uncorecache;
+        let caches = |cpus: &CpuSet| {
+            let all = topology.uncores().iter();
+            if aligns { all.filter(|cache| !cache.cpus.is_disjoint(cpus)).count() } else { 0 }
+        };
+        let badness = |cpus: &CpuSet| (nodes(cpus), caches(cpus), split(cpus));
+        let mut their_pod = CpuSet::EMPTY;
+        for (_, spec) in self.all() {
+            let Some(theirs) = theirs.get(&spec.name) else { continue };
+            let ours = ours.get(&spec.name)?;
+            their_pod |= *theirs;
+            if ours == theirs {
+                continue;
             }
-            fewer |= our < their;
+            // The answers to later containers follow from this one.
+            return match badness(ours).cmp(&badness(theirs)) {
+                Ordering::Less => Some("fewer NUMA nodes, caches or split cores"),
+                Ordering::Equal if their_pod.len() > budget => Some(WITHIN_BUDGET),
+                Ordering::Equal | Ordering::Greater => None,
+            };
         }
-        let their_pod: CpuSet = theirs.values().copied().collect();
-        match their_pod.len().cmp(&held.len()) {
-            _ if fewer => Some("fewer NUMA nodes or split cores"),
-            Ordering::Greater => Some("no CPUs beyond the pod's budget"),
-            Ordering::Equal | Ordering::Less => None,
-        }
+        if their_pod.len() > budget { Some(WITHIN_BUDGET) } else { None }
     }
 
     /// Checks that each container has as many exclusive CPUs as it requests.
@@ -270,6 +282,8 @@ fn claim(pod: &Pod, container: &Container, cpus: CpuSet) -> Claim {
         cpu: container.cpu,
     }
 }
+
+const WITHIN_BUDGET: &str = "no CPUs beyond the pod's budget";
 
 /// A node whose runtime carries out every answer.
 pub(crate) struct Node {

@@ -16,7 +16,7 @@ use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
 use crate::request::{PodDemand, Request};
 use crate::strategy::Strategy;
-use cpuset::CpuSet;
+use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
 #[derive(Debug, Clone, Copy)]
@@ -72,11 +72,13 @@ fn alternatives(machine: &Topology, request: &Request) -> Vec<Attempt> {
 /// of comparison; less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Worth {
-    not_preferred: bool,
-    /// The NUMA nodes of the affinity and, with `prefer-closest-numa-nodes`, their distances.
-    affinity: (usize, u64),
+    /// Whether devices or memory would be nearer elsewhere. Of CPUs alone their nodes show that: an
+    /// affinity that includes those of ended containers may have none of their CPUs.
+    is_far: bool,
     /// The NUMA nodes of the CPUs, which matter under policy `none`, too.
     nodes: usize,
+    /// The sum of these nodes' distances, with `prefer-closest-numa-nodes`.
+    distance: u64,
     /// The uncore caches, if their alignment is asked for.
     caches: usize,
     /// The cores of which other containers can get CPUs.
@@ -90,15 +92,15 @@ impl Worth {
         let Request { settings, wishes, reuse, .. } = request;
         let Placement { cpus, hint } = placement;
         let numa = NumaNodes::of(machine, &settings.topology_manager);
-        let affinity = hint.nodes.unwrap_or_default();
-        let distance = numa.distances.map_or(0, |distances| distances.total(affinity));
+        let on = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
+        let on: NodeSet = on.map(|node| node.id).collect();
         let aligns = settings.options.prefer_align_cpus_by_uncorecache || wishes.uncore.is_some();
         let tally = machine.tally(cpus);
         let split = machine.tally(&(whole_cores(machine, cpus) - *cpus));
         Worth {
-            not_preferred: !hint.preferred,
-            affinity: (affinity.len(), distance),
-            nodes: touched(&tally.nodes),
+            is_far: !hint.preferred && is_more_than_cpus(request),
+            nodes: on.len(),
+            distance: numa.distances.map_or(0, |distances| distances.total(on)),
             caches: if aligns { touched(&tally.uncores) } else { 0 },
             split_cores: touched(&split.cores),
             freed: (reuse.cpus - *cpus).len().saturating_sub(reuse.kept),

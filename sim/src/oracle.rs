@@ -640,8 +640,12 @@ impl World {
         let wishes = |wish| pod.wishes(container.slot, wish);
         let options = &self.in_force.placement.options;
         let must_be_whole = options.full_pcpus_only || wishes(("smt", "full-cores"));
-        // CPUs may be those of an earlier assignment: of the kubelet, or by a resize.
-        let may_keep = self.oracle.keyed.contains_key(&Key::Kubelet) || pod.resized;
+        // CPUs may be those of an earlier decision: for an instance that ended before the answer, under other
+        // settings or on another machine; of the kubelet; or by a resize.
+        let is_first = self.pod_of.values().filter(|of| **of == pod.id).count() == 1;
+        let may_keep = self.oracle.is_unsteady && !is_first
+            || self.oracle.keyed.contains_key(&Key::Kubelet)
+            || pod.resized;
         if !must_be_whole
             || wishes(("smt", "isolate"))
             || wishes(MIXED)

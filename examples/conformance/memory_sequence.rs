@@ -11,6 +11,7 @@
 
 use super::memory::{MemoryMachines, Reserved, capacity};
 use super::simulated::{Granted, Node, PodSpec};
+use super::take::by_whole_cores;
 use super::topologies::rows;
 use super::{Outcome, Tally};
 use cpuset::{CpuSet, NodeSet};
@@ -304,8 +305,14 @@ impl Step {
                     && !expect.admitted
                     && let Some(how) = pod.is_better(node, &BTreeMap::new())
                 {
-                    tally.count(format!("ours after an init container: {how}"));
-                    return Ok(false);
+                    tally.count(format!("ours: {how}"));
+                    return Ok(Compared::Different);
+                }
+                if (expect.admitted != answer.is_ok() || expect.is_refused_for_cores())
+                    && let Some(how) = expect.ours(node, &answer)
+                {
+                    tally.count(format!("ours: {how}"));
+                    return Ok(Compared::Different);
                 }
                 if expect.admitted != answer.is_ok() {
                     let answer = answer.map_err(|error| error.to_string());
@@ -350,6 +357,31 @@ impl Expect {
     fn is_refused_for_nodes(&self) -> bool {
         let topology = Some(Reason::TopologyAffinity.name());
         self.is_refused_for_memory() || self.reason.as_deref() == topology
+    }
+
+    fn is_refused_for_cores(&self) -> bool {
+        self.reason.as_deref() == Some(Reason::SmtAlignment.name())
+    }
+
+    fn ours(
+        &self,
+        node: &Node,
+        answer: &Result<BTreeMap<String, Granted>, Rejection>,
+    ) -> Option<&'static str> {
+        let granted = answer.iter().flatten();
+        let ours = granted.filter_map(|(name, granted)| Some((name.clone(), granted.cpus?)));
+        let theirs = self
+            .containers
+            .iter()
+            .filter_map(|(name, theirs)| Some((name.clone(), theirs.cpus.as_ref()?.parse().ok()?)));
+        let options = &node.ledger.settings().placement.options;
+        by_whole_cores(
+            node.ledger.topology(),
+            options,
+            &ours.collect(),
+            &theirs.collect(),
+            self.message.as_deref(),
+        )
     }
 
     fn has_cpus(&self, answer: &Result<BTreeMap<String, Granted>, Rejection>) -> bool {

@@ -11,7 +11,6 @@ use placement::Hint;
 use placement::cores::whole_cores;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use topology::Topology;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Vector {

@@ -18,7 +18,7 @@ use topology::Topology;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct PodSpec {
-    name: String,
+    pub(super) name: String,
     qos: String,
     #[serde(default)]
     init: Vec<ContainerSpec>,

@@ -8,9 +8,10 @@ use super::{Machines, Newer, Outcome, Tally};
 use cpuset::CpuSet;
 use ledger::{PodLevelResources, Policy, Settings};
 use placement::Hint;
-use placement::cores::whole_cores;
+use placement::cores::{are_equal, whole_cores};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use topology::Topology;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Vector {
@@ -121,6 +122,11 @@ impl Vector {
                 end = 0;
                 outcome = Outcome::Newer;
             }
+            Err(_) if is_reserved_by_average(&topology, &reserved, &theirs) => {
+                tally.count("ours: the kubelet reserves by cores of average size".to_owned());
+                end = 0;
+                outcome = Outcome::Ours;
+            }
             Err(error) => return Err(error),
         }
         for (number, step) in self.steps.iter().enumerate() {
@@ -161,6 +167,13 @@ impl Vector {
         }
         Ok(outcome)
     }
+}
+
+/// Whether as many CPUs are reserved as by the kubelet, which counts cores of average size, and no
+/// more cores are split.
+fn is_reserved_by_average(topology: &Topology, ours: &CpuSet, theirs: &CpuSet) -> bool {
+    let splits = |cpus: &CpuSet| (whole_cores(topology, cpus) - *cpus).len();
+    !are_equal(topology) && ours.len() == theirs.len() && splits(ours) <= splits(theirs)
 }
 
 impl Step {

@@ -3,7 +3,7 @@
 use super::options::pairs;
 use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
-use placement::cores::{are_equal, only_whole_cores, whole_cores};
+use placement::cores::{are_equal, whole_cores};
 use placement::kubelet::{Supply, allocate, take, take_cores};
 use placement::{Distribution, Hint, Options, Settings, Strategy, UncoreOrder};
 use serde::Deserialize;
@@ -64,8 +64,7 @@ impl Vector {
             None => {
                 let strategy = self.strategy()?;
                 let answer = if self.is_whole() {
-                    let cores = only_whole_cores(topology, available);
-                    take_cores(topology, &cores, self.n, strategy)
+                    take_cores(topology, available, self.n, strategy)
                 } else {
                     take(topology, available, self.n, strategy)
                 };
@@ -110,6 +109,7 @@ impl Vector {
         let options = Options {
             full_pcpus_only: self.is_whole(),
             prefer_align_cpus_by_uncorecache: self.uncore,
+            distribute_cpus_across_numa: self.distribute,
             ..Options::default()
         };
         let one = |cpus: CpuSet| BTreeMap::from([(String::new(), cpus)]);
@@ -143,7 +143,7 @@ pub(super) fn check(vector: Vector, machines: &Machines, newer: &Newer) -> Outco
     let excepted = if !vector.legal {
         Some((Outcome::Ours, answer.as_ref().map_or(true, is_legal)))
     } else if vector.is_wrong() {
-        Some((Outcome::Excepted, answer.as_ref().is_ok_and(is_legal)))
+        Some((Outcome::Excepted, answer.as_ref().map_or(vector.is_whole(), is_legal)))
     } else if newer.has("take", id) {
         Some((Outcome::Newer, answer.as_ref().is_ok_and(is_legal)))
     } else {
@@ -183,7 +183,10 @@ pub(super) fn by_whole_cores(
     theirs: &BTreeMap<String, CpuSet>,
     error: Option<&str>,
 ) -> Option<&'static str> {
-    let splits = |cpus: &CpuSet| (whole_cores(topology, cpus) - *cpus).len();
+    let splits = |cpus: &CpuSet| {
+        let siblings = whole_cores(topology, cpus) - *cpus;
+        topology.cores().iter().filter(|core| !core.cpus.is_disjoint(&siblings)).count()
+    };
     if options.full_pcpus_only {
         if ours.values().any(|cpus| splits(cpus) > 0) {
             return None;
@@ -195,18 +198,24 @@ pub(super) fn by_whole_cores(
             return Some("the kubelet counts CPUs instead of whole cores");
         }
     }
-    if are_equal(topology) || !options.prefer_align_cpus_by_uncorecache {
+    if are_equal(topology) {
+        return None;
+    }
+    if options.full_pcpus_only && options.distribute_cpus_across_numa {
+        return Some("the kubelet shares out groups of average size");
+    }
+    if !options.prefer_align_cpus_by_uncorecache {
         return None;
     }
     let worth = |cpus: &CpuSet| {
         let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus));
         (caches.count(), splits(cpus))
     };
-    for (container, theirs) in theirs {
-        let ours = ours.get(container)?;
-        if ours != theirs && worth(ours) > worth(theirs) {
-            return None;
-        }
+    // Later containers of the pod follow from the first one that differs.
+    let (container, theirs) =
+        theirs.iter().find(|(name, theirs)| ours.get(*name) != Some(theirs))?;
+    if worth(ours.get(container)?) > worth(theirs) {
+        return None;
     }
     Some("the kubelet fills a cache by cores of average size")
 }

@@ -48,6 +48,22 @@ impl CoreSizes {
         topology.tally(cpus).cores.into_iter().collect()
     }
 
+    /// The cores of `cpus`, which must be whole; `None` if one is not.
+    pub(crate) fn of_whole(topology: &Topology, cpus: &CpuSet) -> Option<CoreSizes> {
+        let mut cores: Vec<usize> =
+            cpus.iter().filter_map(|cpu| Some(topology.place(cpu)?.core())).collect();
+        cores.sort_unstable();
+        let sizes = &topology.sizes().cores;
+        let mut all = CoreSizes::default();
+        for core in cores.chunk_by(PartialEq::eq) {
+            if core.len() < sizes[core[0]] {
+                return None;
+            }
+            all.add(core.len(), 1);
+        }
+        Some(all)
+    }
+
     fn add(&mut self, size: usize, count: usize) {
         if size == 0 || count == 0 {
             return;

@@ -2,8 +2,7 @@
 //! pod scope needs only once.
 //!
 //! 1. Find the topology manager's best NUMA affinity ([`super::demand`]); the policy may refuse it.
-//! 2. With `full-pcpus-only`, check that whole cores can meet the request. From here on the machine
-//!    has no other free CPUs than those of whole cores.
+//! 2. With `full-pcpus-only`, check that whole cores can meet the request.
 //! 3. Take as many CPUs as possible inside the affinity. With `align-by-socket` (KEP-3327) all
 //!    sockets that the affinity touches count as inside.
 //! 4. Take the rest from the whole machine. As in the kubelet, this choice does not consider the
@@ -35,12 +34,14 @@ impl Supply {
     /// `full-pcpus-only` (KEP-2625), only whole cores. The kubelet counts half-used cores, too, and
     /// splits them.
     pub(super) fn usable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
-        let mut usable = (self.free | self.reusable) & topology.online();
-        usable -= settings.reserved;
-        if settings.options.full_pcpus_only {
-            usable = only_whole_cores(topology, &usable);
-        }
-        usable
+        let usable = self.assignable(topology, settings);
+        if settings.options.full_pcpus_only { only_whole_cores(topology, &usable) } else { usable }
+    }
+
+    fn assignable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
+        let mut assignable = (self.free | self.reusable) & topology.online();
+        assignable -= settings.reserved;
+        assignable
     }
 
     /// A request for `n` of these CPUs, by NUMA node. With `full-pcpus-only` a node gives what its
@@ -107,21 +108,21 @@ pub fn allocate(
         Some(hint) => hint,
         None => affinity(topology, settings, supply, n)?,
     };
-    let usable = supply.usable(topology, settings);
+    let usable = supply.assignable(topology, settings);
+    let options = &settings.options;
     let inside = match hint.nodes {
-        Some(nodes) => cpus_inside(topology, nodes, settings.options.align_by_socket) & usable,
+        Some(nodes) => cpus_inside(topology, nodes, options.align_by_socket) & usable,
         None => CpuSet::EMPTY,
     };
-    let options = &settings.options;
     let strategy = options.strategy(topology, hint.nodes.unwrap_or_default().len());
     let outside = options.strategy(topology, 0);
-    let cpus = if settings.options.full_pcpus_only {
-        let cores = CoreSizes::of(topology, &usable);
+    let cpus = if options.full_pcpus_only {
+        let whole = only_whole_cores(topology, &usable);
+        let cores = CoreSizes::of(topology, &whole);
         if !cores.add_up_to(n) {
             return Err(Rejection::whole_cores(topology, n, &cores));
         }
-        let inside = only_whole_cores(topology, &inside);
-        let most = most_inside(topology, &inside, &usable, n);
+        let most = most_inside(topology, &only_whole_cores(topology, &inside), &whole, n);
         let near = take_cores(topology, &inside, most, strategy)?;
         near | take_cores(topology, &(usable - near), n - most, outside)?
     } else {

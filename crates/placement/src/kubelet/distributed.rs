@@ -14,42 +14,37 @@
 //! The search is in [`super::balance`].
 
 use super::balance::BalanceSearch;
-use super::free::Free;
+use super::free::{Free, Start};
 use super::order::Level;
-use super::packed::{pack, packed};
+use super::packed::packed;
 use crate::strategy::Distribution;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// Takes `n` CPUs of `available` in groups. `available` must have only online CPUs, and more than
-/// `n`.
-pub(super) fn distributed(
-    topology: &Topology,
-    available: CpuSet,
-    n: usize,
-    how: Distribution,
-) -> CpuSet {
+/// The needed CPUs of `free` in groups. `start` is how `free` was made: the CPUs of a node are taken
+/// in the same way.
+pub(super) fn distributed(free: Free<'_>, how: Distribution, start: Start) -> CpuSet {
     let how = Distribution { group: how.group.max(1), ..how };
-    let shares = if n.is_multiple_of(how.group) {
-        shares(&Free::new(topology, available, n), n / how.group, how)
+    let shares = if free.need.is_multiple_of(how.group) {
+        shares(&free, free.need / how.group, how)
     } else {
         None
     };
-    let taken = shares.and_then(|shares| shares.take(topology, available, how.group));
-    taken.unwrap_or_else(|| packed(topology, available, n, None))
+    let taken = shares.and_then(|shares| shares.take(free.topology, free.cpus, start));
+    taken.unwrap_or_else(|| packed(free, None))
 }
 
 /// The CPUs of a node and how many of them to take, in order. A node may have several shares.
 struct Shares(Vec<(CpuSet, usize)>);
 
 impl Shares {
-    /// Takes share after share; `None` if one does not fit, which the search rules out.
-    fn take(self, topology: &Topology, available: CpuSet, group: usize) -> Option<CpuSet> {
-        debug_assert!(self.0.iter().all(|(_, cpus)| cpus % group == 0));
+    /// Takes share after share; `None` if one does not fit. The search rules that out for CPUs, but
+    /// not for whole cores, of which a node may have fewer.
+    fn take(self, topology: &Topology, available: CpuSet, start: Start) -> Option<CpuSet> {
         let mut taken = CpuSet::EMPTY;
         for (node, share) in self.0 {
             let left = (available - taken) & node;
-            taken |= pack(topology, left & topology.online(), share)?;
+            taken |= packed(start(topology, left, share)?, None);
         }
         Some(taken)
     }
@@ -100,7 +95,13 @@ fn indices_by_socket(topology: &Topology, order: &[usize]) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::free::cpus_of;
     use super::*;
+
+    fn distributed(topology: &Topology, available: CpuSet, n: usize, how: Distribution) -> CpuSet {
+        super::distributed(cpus_of(topology, available, n).unwrap(), how, cpus_of)
+    }
+
     use crate::machines::{Shape, set};
 
     const PLAIN: Distribution = Distribution { group: 1, min_nodes: 0, align_by_socket: false };

@@ -1,6 +1,6 @@
 //! [`Free`]: the free CPUs during one allocation.
 
-use crate::cores::CoreSizes;
+use crate::cores::{CoreSizes, only_whole_cores};
 use cpuset::CpuSet;
 use topology::{Place, Tally, Topology};
 
@@ -12,19 +12,36 @@ pub(super) struct Free<'t> {
     pub(super) taken: CpuSet,
     /// How many more CPUs must be taken.
     pub(super) need: usize,
-    /// The free cores, if only whole ones are taken and they have several sizes.
+    /// The cores that are entirely free, if only such cores are taken.
     pub(super) cores: Option<CoreSizes>,
 }
 
-impl<'t> Free<'t> {
-    /// `available` must have only online CPUs, and at least `need` of them.
-    pub(super) fn new(topology: &'t Topology, available: CpuSet, need: usize) -> Free<'t> {
-        let count = topology.tally(&available);
-        Free { topology, cpus: available, count, taken: CpuSet::EMPTY, need, cores: None }
-    }
+/// What an allocation starts from: [`cpus_of`] or [`cores_of`].
+pub(super) type Start = for<'t> fn(&'t Topology, CpuSet, usize) -> Option<Free<'t>>;
 
-    /// Takes the free CPUs of `cpus` if no more than needed, and if cores can add up to the rest;
-    /// otherwise none.
+/// Any CPUs of `available`, all of which must be online; `None` if there are too few.
+pub(super) fn cpus_of(topology: &Topology, available: CpuSet, need: usize) -> Option<Free<'_>> {
+    if available.len() < need {
+        return None;
+    }
+    let count = topology.tally(&available);
+    Some(Free { topology, cpus: available, count, taken: CpuSet::EMPTY, need, cores: None })
+}
+
+/// Whole cores of `available`, whose other CPUs count only where domains are compared, as in the
+/// kubelet; `None` if cores do not add up.
+pub(super) fn cores_of(topology: &Topology, available: CpuSet, need: usize) -> Option<Free<'_>> {
+    let cores = CoreSizes::of(topology, &only_whole_cores(topology, &available));
+    if !cores.add_up_to(need) {
+        return None;
+    }
+    let free = cpus_of(topology, available, need)?;
+    Some(Free { cores: Some(cores), ..free })
+}
+
+impl Free<'_> {
+    /// Takes the free CPUs of `cpus` if no more than needed; otherwise none. Where only whole cores
+    /// are taken, these must be such cores, and the others must add up to the rest.
     pub(super) fn take(&mut self, cpus: CpuSet) {
         let cpus = cpus & self.cpus;
         let size = cpus.len();
@@ -32,7 +49,8 @@ impl<'t> Free<'t> {
             return;
         }
         if let Some(cores) = &mut self.cores {
-            let rest = cores.without(&CoreSizes::of(self.topology, &cpus));
+            let Some(taken) = CoreSizes::of_whole(self.topology, &cpus) else { return };
+            let rest = cores.without(&taken);
             if !rest.add_up_to(self.need - size) {
                 return;
             }

@@ -14,58 +14,25 @@
 
 use super::free::Free;
 use super::order::Level;
-use crate::cores::CoreSizes;
 use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
-use topology::Topology;
 
-/// Takes `n` CPUs of `available`, which must have only online CPUs, and more than `n`.
-pub(super) fn packed(
-    topology: &Topology,
-    available: CpuSet,
-    n: usize,
-    uncore: Option<UncoreOrder>,
-) -> CpuSet {
-    let mut free = Free::new(topology, available, n);
-    free.take_in_order(uncore);
-    free.taken
-}
-
-/// As [`packed()`], but of whole cores, whose sizes are `cores`: what is taken leaves cores that
-/// add up to the rest.
-pub(super) fn packed_cores(
-    topology: &Topology,
-    available: CpuSet,
-    n: usize,
-    cores: CoreSizes,
-    uncore: Option<UncoreOrder>,
-) -> CpuSet {
-    let mut free = Free::new(topology, available, n);
-    free.cores = Some(cores);
-    free.take_in_order(uncore);
-    debug_assert_eq!(free.need, 0, "{n} of {available}");
-    free.taken
-}
-
-/// As [`packed()`], but `available` may have any number of CPUs; `None` if fewer than `n`.
-pub(super) fn pack(topology: &Topology, available: CpuSet, n: usize) -> Option<CpuSet> {
-    match available.len().checked_sub(n)? {
-        0 => Some(available),
-        _ if n == 0 => Some(CpuSet::EMPTY),
-        _ => Some(packed(topology, available, n, None)),
+/// The needed CPUs of `free`.
+pub(super) fn packed(mut free: Free<'_>, uncore: Option<UncoreOrder>) -> CpuSet {
+    if free.need == free.cpus.len() {
+        return free.cpus;
     }
+    free.take_whole_nodes_and_sockets();
+    if let Some(order) = uncore {
+        free.take_uncores(order);
+    }
+    free.take_whole_cores();
+    free.take_rest();
+    debug_assert_eq!(free.need, 0, "of {} are left", free.cpus);
+    free.taken
 }
 
 impl Free<'_> {
-    fn take_in_order(&mut self, uncore: Option<UncoreOrder>) {
-        self.take_whole_nodes_and_sockets();
-        if let Some(order) = uncore {
-            self.take_uncores(order);
-        }
-        self.take_whole_cores();
-        self.take_rest();
-    }
-
     pub(super) fn take_whole_nodes_and_sockets(&mut self) {
         let (outer, inner) = self.levels();
         self.take_whole(outer);

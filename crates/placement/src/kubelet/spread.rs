@@ -8,11 +8,9 @@
 use super::free::Free;
 use super::order::Level;
 use cpuset::CpuSet;
-use topology::Topology;
 
-/// Takes `n` CPUs of `available`, which must have only online CPUs, and more than `n`.
-pub(super) fn spread(topology: &Topology, available: CpuSet, n: usize) -> CpuSet {
-    let mut free = Free::new(topology, available, n);
+/// The needed CPUs of `free`, single ones.
+pub(super) fn spread(mut free: Free<'_>) -> CpuSet {
     free.take_whole_nodes_and_sockets();
     if free.need > 0 {
         let ranks = free.ranks_of(Level::Socket);

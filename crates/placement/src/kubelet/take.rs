@@ -1,11 +1,11 @@
 //! [`take()`]: one allocation of CPUs from a free set.
 
 use super::distributed::distributed;
-use super::packed::{packed, packed_cores};
+use super::free::{Start, cores_of, cpus_of};
+use super::packed::packed;
 use super::spread::spread;
-use crate::cores::CoreSizes;
 use crate::rejection::NotEnough;
-use crate::strategy::{Distribution, Strategy};
+use crate::strategy::Strategy;
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -21,58 +21,43 @@ pub fn take(
     n: usize,
     strategy: Strategy,
 ) -> Result<CpuSet, NotEnough> {
-    let available = *available & topology.online();
-    if n == 0 {
-        return Ok(CpuSet::EMPTY);
-    }
-    match available.len() {
-        free if free < n => Err(NotEnough { requested: n, available: free }),
-        free if free == n => Ok(available),
-        _ => Ok(match strategy {
-            Strategy::Packed { uncore } => packed(topology, available, n, uncore),
-            Strategy::Spread => spread(topology, available, n),
-            Strategy::AcrossNuma(how) => distributed(topology, available, n, how),
-        }),
-    }
+    take_from(cpus_of, topology, available, n, strategy)
 }
 
-/// As [`take()`], of CPUs that are whole cores: the answer is whole cores, too. Equal shares from
-/// several NUMA nodes are of cores of the usual size, if these suffice.
+/// As [`take()`], but only whole cores (`full-pcpus-only`, KEP-2625). The other CPUs of `available`
+/// count where the kubelet compares domains.
 ///
 /// # Errors
-/// If cores of `available` do not add up to `n`.
+/// If whole cores of `available` do not add up to `n`.
 pub fn take_cores(
     topology: &Topology,
     available: &CpuSet,
     n: usize,
     strategy: Strategy,
 ) -> Result<CpuSet, NotEnough> {
-    let cores = CoreSizes::of(topology, available);
-    if !cores.add_up_to(n) {
-        return Err(NotEnough { requested: n, available: available.len() });
+    take_from(cores_of, topology, available, n, strategy)
+}
+
+fn take_from(
+    start: Start,
+    topology: &Topology,
+    available: &CpuSet,
+    n: usize,
+    strategy: Strategy,
+) -> Result<CpuSet, NotEnough> {
+    if n == 0 {
+        return Ok(CpuSet::EMPTY);
     }
-    let size = cores.usual();
-    let taken = match strategy {
-        Strategy::AcrossNuma(how) => {
-            let usual = topology.cores().iter().map(|core| core.cpus);
-            let usual = usual.filter(|core| core.len() == size && core.is_subset(available));
-            let usual: CpuSet = usual.collect();
-            if n.is_multiple_of(size) && n <= usual.len() {
-                take(
-                    topology,
-                    &usual,
-                    n,
-                    Strategy::AcrossNuma(Distribution { group: size, ..how }),
-                )?
-            } else {
-                packed_cores(topology, *available, n, cores, None)
-            }
-        }
-        _ if cores.are_equal() => take(topology, available, n, strategy)?,
-        Strategy::Packed { uncore } => packed_cores(topology, *available, n, cores, uncore),
-        Strategy::Spread => packed_cores(topology, *available, n, cores, None),
-    };
-    Ok(taken)
+    let available = *available & topology.online();
+    let free = start(topology, available, n);
+    let free = free.ok_or(NotEnough { requested: n, available: available.len() })?;
+    Ok(match strategy {
+        Strategy::Packed { uncore } => packed(free, uncore),
+        Strategy::AcrossNuma(how) => distributed(free, how, start),
+        // Excludes `full-pcpus-only`.
+        Strategy::Spread if free.cores.is_none() => spread(free),
+        Strategy::Spread => packed(free, None),
+    })
 }
 
 #[cfg(test)]

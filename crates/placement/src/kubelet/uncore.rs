@@ -7,7 +7,7 @@
 
 use super::free::Free;
 use super::order::Level;
-use crate::cores::{are_equal, pick};
+use crate::cores::{CoreSizes, are_equal, pick};
 use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
 
@@ -25,11 +25,19 @@ impl Free<'_> {
     /// As in the kubelet: all whole caches that fit, then the first cache whose low cores fit
     /// exactly.
     ///
+    /// Where cores differ, the kubelet counts low cores of the machine's average size, which fit by
+    /// chance. Here it is the first cache whose whole cores add up, or else the first one with room.
+    ///
     /// The order of caches is that before the step: by rank of the NUMA node, free CPUs, and
     /// number.
     fn take_uncores_fewest_free(&mut self) {
         let order = self.order_within(Level::Uncore, &self.ranks_of(Level::Node));
         order.iter().for_each(|&at| self.take_whole_uncore(at));
+        if !are_equal(self.topology) {
+            order.iter().for_each(|&at| self.take_picked_in(at));
+            order.iter().for_each(|&at| self.take_rest_in(at));
+            return;
+        }
         for at in order {
             if self.need == 0 {
                 return;
@@ -81,16 +89,7 @@ impl Free<'_> {
     /// If the rest is odd and the last core has several threads, the highest CPU may be left out.
     /// Half-used low cores make this fail although the cache has room
     /// (kubernetes/kubernetes#137315). That is intended, because the kubelet answers so.
-    ///
-    /// Where cores differ, the kubelet counts cores of the machine's average size and leaves the
-    /// cache; here whole cores that add up come first.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
-        if !are_equal(self.topology) {
-            let picked = self.pick_cores(uncore);
-            if picked.is_some() || self.cores.is_some() {
-                return picked;
-            }
-        }
         let mut cpus = CpuSet::EMPTY;
         let mut whole = 0;
         let mut last = 0;
@@ -102,13 +101,24 @@ impl Free<'_> {
             whole += last;
             cpus |= self.core(core) & self.cpus;
         }
-        let size = cpus.len();
-        if size == self.need {
-            Some(cpus)
-        } else if self.need % 2 == 1 && last > 1 && size == self.need + 1 {
-            Some(cpus.lowest(self.need))
-        } else {
+        if self.need % 2 == 1 && last > 1 && cpus.len() == self.need + 1 {
+            cpus = cpus.lowest(self.need);
+        }
+        let splits = || CoreSizes::of_whole(self.topology, &cpus).is_none();
+        if cpus.len() != self.need {
             None
+        } else if self.cores.is_some() && splits() {
+            self.pick_cores(uncore)
+        } else {
+            Some(cpus)
+        }
+    }
+
+    fn take_picked_in(&mut self, uncore: usize) {
+        if self.need > 0
+            && let Some(cores) = self.pick_cores(uncore)
+        {
+            self.take(cores);
         }
     }
 
@@ -122,16 +132,14 @@ impl Free<'_> {
         pick(&cores, self.need)
     }
 
-    /// Takes the rest from a cache if it has that many free CPUs: whole cores first, then CPUs of
-    /// the cores with the fewest free CPUs, by number.
+    /// Takes the rest from a cache if it has that many free CPUs: whole cores first, then CPUs of the
+    /// core with the fewest that suffice or, without one, of the cores with the fewest.
     fn take_rest_in(&mut self, uncore: usize) {
         if self.need == 0 || self.count.uncores[uncore] < self.need {
             return;
         }
         if self.cores.is_some() {
-            if let Some(cpus) = self.pick_cores(uncore) {
-                self.take(cpus);
-            }
+            self.take_picked_in(uncore);
             return;
         }
         let mut cores: Vec<usize> = self.cores_in(uncore).iter().collect();
@@ -140,7 +148,10 @@ impl Free<'_> {
                 self.take(self.core(core));
             }
         }
-        cores.sort_by_key(|&core| self.count.cores[core]);
+        cores.sort_by_key(|&core| {
+            let free = self.count.cores[core];
+            (free < self.need, free)
+        });
         for core in cores {
             let cpus = self.core(core) & self.uncore(uncore) & self.cpus;
             self.take_each(&cpus);

@@ -31,8 +31,8 @@ pub(crate) enum Outcome {
     Excepted,
     /// The vector is of kubelet 1.36. Kubelet 1.37 answers otherwise; this answer is legal.
     Newer,
-    /// The kubelet split a core that it must give out whole, or refused by its average number of
-    /// CPUs per core; this answer is legal, or a refusal.
+    /// The kubelet split a core that it must give out whole, counted cores of average size, or left a
+    /// pod with CPUs of its ended containers; this answer is legal, or a refusal.
     Ours,
     /// Neither, with the vector and both answers.
     Failed(String),

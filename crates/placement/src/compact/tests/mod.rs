@@ -3,6 +3,7 @@
 
 mod admission;
 mod cases;
+mod running;
 mod subsets;
 
 use crate::{

@@ -8,7 +8,7 @@ use super::{Machines, Newer, Outcome, Tally};
 use cpuset::CpuSet;
 use ledger::{PodLevelResources, Policy, Settings};
 use placement::Hint;
-use placement::cores::{are_equal, whole_cores};
+use placement::cores::whole_cores;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use topology::Topology;
@@ -173,7 +173,7 @@ impl Vector {
 /// more cores are split.
 fn is_reserved_by_average(topology: &Topology, ours: &CpuSet, theirs: &CpuSet) -> bool {
     let splits = |cpus: &CpuSet| (whole_cores(topology, cpus) - *cpus).len();
-    !are_equal(topology) && ours.len() == theirs.len() && splits(ours) <= splits(theirs)
+    !topology.cores_are_equal() && ours.len() == theirs.len() && splits(ours) <= splits(theirs)
 }
 
 impl Step {

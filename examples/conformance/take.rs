@@ -3,7 +3,7 @@
 use super::options::pairs;
 use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
-use placement::cores::{are_equal, whole_cores};
+use placement::cores::whole_cores;
 use placement::kubelet::{Supply, allocate, take, take_cores};
 use placement::{Distribution, Hint, Options, Settings, Strategy, UncoreOrder};
 use serde::Deserialize;
@@ -198,7 +198,7 @@ pub(super) fn by_whole_cores(
             return Some("the kubelet counts CPUs instead of whole cores");
         }
     }
-    if are_equal(topology) {
+    if topology.cores_are_equal() {
         return None;
     }
     if options.full_pcpus_only && options.distribute_cpus_across_numa {

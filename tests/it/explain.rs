@@ -314,9 +314,9 @@ async fn invalid_names_are_rejected() {
     .await;
 }
 
-/// A container that must reuse CPUs of its pod has no other free CPUs as candidates.
+/// CPUs that the pod holds are candidates beside free ones, and are taken where they are no worse.
 #[tokio::test]
-async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
+async fn a_container_that_reuses_cpus_chooses_among_free_ones_too() {
     local(async {
         let daemon =
             ObservedDaemon::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n"))
@@ -335,10 +335,10 @@ async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
             &[
                 "CPUs 2-5",
                 "Reusable from ended containers of its pod: CPUs 2-5.",
-                "0           4     narrowest",
+                "0           6     narrowest  chosen",
             ],
         );
-        has(&text, &["0             2-5   fits all  4\n", "8             none\n"]);
+        has(&text, &["0             2-7   fits all  4\n", "8             8-15  fits all\n"]);
     })
     .await;
 }

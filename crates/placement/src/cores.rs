@@ -20,12 +20,6 @@ pub fn only_whole_cores(topology: &Topology, cpus: &CpuSet) -> CpuSet {
     cores.filter(|core| core.is_subset(cpus)).collect()
 }
 
-/// Whether all cores of the machine have as many online CPUs.
-pub fn are_equal(topology: &Topology) -> bool {
-    let sizes = &topology.sizes().cores;
-    sizes.iter().all(|size| *size == sizes[0])
-}
-
 /// How many pieces there are of each size. A piece is taken as a whole or not at all: a core, or
 /// what a container may still get of a core that it shares with nobody.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! [`Rejection`]: why a container may not run, in the kubelet's words.
 
-use super::cores::{CoreSizes, are_equal};
+use super::cores::CoreSizes;
 use super::memory_manager::Shortage;
 use std::fmt;
 use topology::Topology;
@@ -101,7 +101,7 @@ impl Rejection {
     /// words are the kubelet's where all cores of the machine have one size.
     pub(crate) fn whole_cores(machine: &Topology, requested: usize, free: &CoreSizes) -> Rejection {
         let per_core = machine.threads_per_core();
-        let why = if !are_equal(machine) {
+        let why = if !machine.cores_are_equal() {
             let fits: Vec<String> =
                 free.nearest(requested).iter().map(ToString::to_string).collect();
             let fits = if fits.is_empty() { "none".to_owned() } else { fits.join(" or ") };

@@ -1,7 +1,7 @@
 //! [`OddSizes`]: what the cores of a machine and its reserved CPUs mean for the numbers of CPUs that
 //! containers may ask for.
 
-use super::cores::{CoreSizes, are_equal};
+use super::cores::CoreSizes;
 use super::devices::DeviceNodes;
 use super::place;
 use super::request::{Request, Reuse};
@@ -26,7 +26,7 @@ pub struct OddSizes {
 impl OddSizes {
     /// Tries every number, unless nothing on this machine excludes one.
     pub fn of(machine: &Topology, settings: &Settings) -> OddSizes {
-        let equal = are_equal(machine);
+        let equal = machine.cores_are_equal();
         let whole = settings.options.full_pcpus_only;
         let strict = matches!(
             settings.topology_manager.policy,

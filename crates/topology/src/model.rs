@@ -121,6 +121,7 @@ pub struct Topology {
     /// By CPU number; `None` for offline CPUs.
     places: Vec<Option<Place>>,
     sizes: Tally,
+    cores_are_equal: bool,
     cells: Cells,
     offline: Vec<OfflineCpu>,
     cores: Vec<Domain>,
@@ -210,12 +211,14 @@ impl Topology {
             cpus,
             places,
             sizes: Tally::default(),
+            cores_are_equal: true,
             cells: Cells::default(),
             offline,
             online,
             isolated,
         };
         topology.sizes = topology.tally(&online);
+        topology.cores_are_equal = topology.sizes.cores.windows(2).all(|two| two[0] == two[1]);
         topology.cells = Cells::new(
             online.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?))),
             topology.nodes.iter().map(|node| node.distances.as_slice()),
@@ -272,6 +275,12 @@ impl Topology {
     /// The number of online CPUs in each domain.
     pub fn sizes(&self) -> &Tally {
         &self.sizes
+    }
+
+    /// Whether all cores have as many online CPUs: not on hybrid machines, nor where some threads
+    /// are offline.
+    pub fn cores_are_equal(&self) -> bool {
+        self.cores_are_equal
     }
 
     pub fn cells(&self) -> &Cells {

@@ -3,7 +3,7 @@
 
 use super::view::{Cores, View};
 use crate::caches::fewest;
-use crate::cores::{CoreSizes, Domains, are_equal};
+use crate::cores::{CoreSizes, Domains};
 use crate::request::Request;
 use cpuset::CpuSet;
 use topology::{Cell, Topology};
@@ -26,7 +26,7 @@ pub(crate) fn fewest_nodes(machine: &Topology, cores: Cores, n: usize) -> usize 
     // Looking at the cores of all nodes would cost more than most decisions.
     let is_count = match cores {
         Cores::Any => true,
-        Cores::Whole => are_equal(machine),
+        Cores::Whole => machine.cores_are_equal(),
         Cores::OneCpu => false,
     };
     if is_count {

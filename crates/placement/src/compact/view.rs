@@ -185,12 +185,13 @@ impl<'m> View<'m> {
 
     /// See [`View::sizes`].
     fn core_sizes(&self) -> Vec<CoreSizes> {
+        if self.cores != Cores::Whole {
+            return Vec::new();
+        }
         let mut loads = self.loads.iter().filter(|load| load.free > 0);
         let first = loads.next().map_or(0, |load| load.smallest);
         let is_equal = |load: &Load| load.smallest == first && load.per_core == first;
-        if self.cores != Cores::Whole
-            || self.loads.iter().all(|load| load.free == 0 || is_equal(load))
-        {
+        if self.loads.iter().all(|load| load.free == 0 || is_equal(load)) {
             return Vec::new();
         }
         let cells = self.cells.all().iter();

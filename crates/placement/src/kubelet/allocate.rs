@@ -10,7 +10,7 @@
 
 use super::demand::Demand;
 use super::take::{take, take_cores};
-use crate::cores::{CoreSizes, are_equal, only_whole_cores};
+use crate::cores::{CoreSizes, only_whole_cores};
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
@@ -56,7 +56,7 @@ impl Supply {
             let usable = self.usable(topology, settings);
             if CoreSizes::of(topology, &usable).add_up_to(n) {
                 let demand = demand(&(usable - self.reusable), &(usable & self.reusable));
-                return if are_equal(topology) {
+                return if topology.cores_are_equal() {
                     demand
                 } else {
                     demand.in_whole_cores(topology, &usable)

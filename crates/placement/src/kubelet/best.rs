@@ -136,7 +136,8 @@ impl Demand {
             .map(|(group, &count)| Choosing::new(&self.nodes, group, count))
             .collect::<Option<_>>()?;
         let mut reach: usize = choosing.iter().map(|choosing| choosing.reach).sum();
-        if reach < self.n || !self.can_add_up(NodeSet::EMPTY, &choosing) {
+        let adds_up = self.cores.is_empty() || self.can_add_up(NodeSet::EMPTY, &choosing);
+        if reach < self.n || !adds_up {
             return None;
         }
         let mut chosen = NodeSet::EMPTY;
@@ -147,7 +148,7 @@ impl Demand {
             let is_needed = match choosing[at].without_last(&self.nodes) {
                 Some(without) if self.n <= rest + without.reach => {
                     let with = std::mem::replace(&mut choosing[at], without);
-                    let is_needed = !self.can_add_up(chosen, &choosing);
+                    let is_needed = !self.cores.is_empty() && !self.can_add_up(chosen, &choosing);
                     if is_needed {
                         choosing[at] = with;
                     }
@@ -169,9 +170,6 @@ impl Demand {
     /// Whether whole cores of the chosen nodes and of those still to be chosen can add up to the
     /// request.
     fn can_add_up(&self, chosen: NodeSet, choosing: &[Choosing]) -> bool {
-        if self.cores.is_empty() {
-            return true;
-        }
         let mut must: Vec<usize> = chosen.iter().collect();
         let mut open: Vec<(Vec<usize>, usize)> = Vec::with_capacity(choosing.len());
         for own in choosing {

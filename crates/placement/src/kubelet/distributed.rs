@@ -24,6 +24,9 @@ use topology::Topology;
 /// The needed CPUs of `free` in groups. `start` is how `free` was made: the CPUs of a node are taken
 /// in the same way.
 pub(super) fn distributed(free: Free<'_>, how: Distribution, start: Start) -> CpuSet {
+    if free.need == 0 {
+        return free.taken;
+    }
     let how = Distribution { group: how.group.max(1), ..how };
     let shares = if free.need.is_multiple_of(how.group) {
         shares(&free, free.need / how.group, how)

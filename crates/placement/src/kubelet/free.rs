@@ -19,13 +19,21 @@ pub(super) struct Free<'t> {
 /// What an allocation starts from: [`cpus_of`] or [`cores_of`].
 pub(super) type Start = for<'t> fn(&'t Topology, CpuSet, usize) -> Option<Free<'t>>;
 
-/// Any CPUs of `available`, all of which must be online; `None` if there are too few.
+/// Any CPUs of `available`, all of which must be online; `None` if there are too few. All are taken
+/// at once, and none counted, if there are no more.
 pub(super) fn cpus_of(topology: &Topology, available: CpuSet, need: usize) -> Option<Free<'_>> {
-    if available.len() < need {
-        return None;
+    match available.len() {
+        free if free < need => None,
+        free if free == need => {
+            let count = Tally::default();
+            let taken = available;
+            Some(Free { topology, cpus: CpuSet::EMPTY, count, taken, need: 0, cores: None })
+        }
+        _ => {
+            let count = topology.tally(&available);
+            Some(Free { topology, cpus: available, count, taken: CpuSet::EMPTY, need, cores: None })
+        }
     }
-    let count = topology.tally(&available);
-    Some(Free { topology, cpus: available, count, taken: CpuSet::EMPTY, need, cores: None })
 }
 
 /// Whole cores of `available`, whose other CPUs count only where domains are compared, as in the
@@ -36,7 +44,8 @@ pub(super) fn cores_of(topology: &Topology, available: CpuSet, need: usize) -> O
         return None;
     }
     let free = cpus_of(topology, available, need)?;
-    Some(Free { cores: Some(cores), ..free })
+    let cores = if free.need > 0 { Some(cores) } else { None };
+    Some(Free { cores, ..free })
 }
 
 impl Free<'_> {

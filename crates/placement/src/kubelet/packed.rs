@@ -19,8 +19,8 @@ use cpuset::CpuSet;
 
 /// The needed CPUs of `free`.
 pub(super) fn packed(mut free: Free<'_>, uncore: Option<UncoreOrder>) -> CpuSet {
-    if free.need == free.cpus.len() {
-        return free.cpus;
+    if free.need == 0 {
+        return free.taken;
     }
     free.take_whole_nodes_and_sockets();
     if let Some(order) = uncore {
@@ -70,6 +70,10 @@ impl Free<'_> {
 
     fn take_whole_cores(&mut self) {
         // Few threads may be left to take, so avoid sorting if no core fits.
+        let sizes = &self.topology.sizes().cores;
+        if self.topology.cores_are_equal() && self.need < sizes[0] {
+            return;
+        }
         if !(0..self.count.cores.len()).any(|at| self.fits_core(at)) {
             return;
         }

@@ -50,7 +50,7 @@ fn take_from(
     }
     let available = *available & topology.online();
     let free = start(topology, available, n);
-    let free = free.ok_or(NotEnough { requested: n, available: available.len() })?;
+    let free = free.ok_or_else(|| NotEnough { requested: n, available: available.len() })?;
     Ok(match strategy {
         Strategy::Packed { uncore } => packed(free, uncore),
         Strategy::AcrossNuma(how) => distributed(free, how, start),

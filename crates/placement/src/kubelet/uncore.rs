@@ -7,7 +7,7 @@
 
 use super::free::Free;
 use super::order::Level;
-use crate::cores::{CoreSizes, are_equal, pick};
+use crate::cores::{CoreSizes, pick};
 use crate::strategy::UncoreOrder;
 use cpuset::CpuSet;
 
@@ -33,7 +33,7 @@ impl Free<'_> {
     fn take_uncores_fewest_free(&mut self) {
         let order = self.order_within(Level::Uncore, &self.ranks_of(Level::Node));
         order.iter().for_each(|&at| self.take_whole_uncore(at));
-        if !are_equal(self.topology) {
+        if !self.topology.cores_are_equal() {
             order.iter().for_each(|&at| self.take_picked_in(at));
             order.iter().for_each(|&at| self.take_rest_in(at));
             return;

@@ -12,7 +12,7 @@
 use crate::caches;
 use crate::combinations::next_combination;
 use crate::compact::{Cores, cores, fewest_caches, fewest_nodes};
-use crate::cores::{CoreSizes, Domains, are_equal};
+use crate::cores::{CoreSizes, Domains};
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::kubelet::allocate::{self, Supply, cpus_inside};
@@ -111,7 +111,9 @@ fn candidates(
         let caches = level.iter().map(|domain| caches_of(topology, &(*free & *domain)));
         let mut sets: Vec<CpuSet> = caches
             .filter_map(|caches| match cores {
-                Cores::Whole if !are_equal(topology) => that_add_up(topology, &caches, n, fewest),
+                Cores::Whole if !topology.cores_are_equal() => {
+                    that_add_up(topology, &caches, n, fewest)
+                }
                 _ => tightest(&caches, n, fewest),
             })
             .collect();

@@ -57,10 +57,14 @@ pub(crate) fn resize(
     Ok(())
 }
 
-/// Carries out the resizes whose notice has ended.
+/// Carries out the resizes whose notice is over: its time has passed, or its program has ended.
 pub(crate) fn end_notices(node: &Node, books: &mut Books) {
     let due = books.containers().filter_map(|ContainerRef { uid, name, entry, .. }| {
-        let notice = entry.notice().filter(|notice| notice.at <= node.now)?;
+        let notice = entry.notice()?;
+        let is_over = notice.at <= node.now || !entry.is_alive();
+        if !is_over {
+            return None;
+        }
         Some((uid.clone(), name.to_owned(), notice.to))
     });
     for (uid, name, to) in due.collect::<Vec<_>>() {

@@ -13,6 +13,7 @@ use super::identity::{Instance, identify_container, instance};
 use super::memory;
 use super::model::{Container, ContainerId, Pod, PoolKind, Qos, SandboxId};
 use super::node::Node;
+use super::resize::end_notices;
 use super::setting::CpuSetting;
 
 /// A container's process is about to run. It exists, and if it is unknown the ledger adopts it.
@@ -53,6 +54,7 @@ pub(super) fn stop(node: &Node, books: &mut Books, id: &ContainerId) {
     if let Some(pod) = books.pod_mut(&uid) {
         pod.end(&name);
     }
+    end_notices(node, books);
     memory::ended(node, books, &uid, &name);
 }
 

@@ -298,14 +298,15 @@ fn a_later_resize_replaces_an_announced_one() {
 }
 
 #[test]
-fn a_notice_ends_when_its_container_restarts_or_its_pod_ends() {
+fn a_notice_ends_with_its_program_or_its_pod() {
     let mut node = node_with_notice();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "a", 4000).unwrap();
     resize(&mut node, &a, "c", "a", 4000, 2000).unwrap();
     node.stop("a");
-    assert_eq!(node.create(&a, "c", "a2", 2000).unwrap(), "2-3");
     assert_eq!(node.ledger.next_notice(), None);
+    assert_eq!(node.ledger.exclusive(), "2-3".parse().unwrap());
+    assert_eq!(node.create(&a, "c", "a2", 2000).unwrap(), "2-3");
     resize(&mut node, &a, "c", "a2", 2000, 1000).unwrap();
     node.ledger.apply(Event::StopPod(a.sandbox.clone()));
     assert_eq!((node.ledger.next_notice(), node.ledger.exclusive()), (None, CpuSet::EMPTY));

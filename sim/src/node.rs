@@ -325,11 +325,10 @@ impl World {
             if is_crio {
                 self.containers.remove(&serial);
             } else {
-                self.container(serial).stop_reported = true;
                 let stopped = self.dice.millis(1, 30);
                 let removed = stopped + self.dice.millis(1, 30);
-                self.report(stopped, Event::STOP_CONTAINER, serial);
-                self.report(removed, Event::REMOVE_CONTAINER, serial);
+                self.after(stopped, move |world| world.report_stop(serial));
+                self.after(removed, move |world| world.collect(serial));
             }
             return;
         }

@@ -1219,7 +1219,11 @@ impl World {
         let text = self.read(&self.dir(container), "cpuset.mems");
         let set: NodeSet = text.parse::<CpuSet>().unwrap_or_default().iter().collect();
         let is_unbound = set.is_empty() && nodes == all;
-        if set == nodes || is_unbound {
+        // An update during its start has changed only the runtime's record, and these runtimes get the
+        // next one with the answer to a call.
+        let waits = !self.settings.capabilities().unsolicited_updates
+            && container.mems == nodes.to_string();
+        if set == nodes || is_unbound || waits {
             None
         } else {
             Some(format!("has memory on {nodes}, and its cgroup says {text:?}"))

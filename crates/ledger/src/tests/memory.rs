@@ -377,6 +377,23 @@ fn the_memory_of_an_ended_init_container_is_used_again() {
     }
 }
 
+/// The runtime may have made the cgroup of the second container already, and changes only its record then.
+#[test]
+fn memory_that_moves_to_a_starting_container_is_sent_again_after_its_start() {
+    let mut node = single_numa_node();
+    let a = limited("a", 2000, 8);
+    create(&mut node, &a, limited_container(&a, "init", 2000, 8)).unwrap();
+    let app = limited_container(&a, "app", 500, 8);
+    node.event(Admission::Create { pod: a.clone(), container: app.clone() }).unwrap();
+    let on_0 = [Some(nodes(&[0]))];
+    node.ledger.apply(Event::Stop(ContainerId("a-init".to_owned())));
+    check(&node, &["uid-a/app: 8 on 0"]);
+    assert_eq!(sent_mems(&mut node), on_0);
+    assert_eq!(sent_mems(&mut node), []);
+    node.ledger.apply(Event::Started { pod: a, container: app });
+    assert_eq!(sent_mems(&mut node), on_0);
+}
+
 #[test]
 fn the_memory_of_a_sidecar_that_has_ended_is_kept_for_it() {
     let mut node = single_numa_node();

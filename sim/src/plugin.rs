@@ -71,6 +71,8 @@ pub struct Plugin {
     pub disk: Option<(DiskFault, Duration)>,
     /// The end of the last fault before that in which writes failed.
     failed_until: Option<Duration>,
+    /// Whether the last process may have died before it could write a file again.
+    left_files: bool,
     pub steps: u64,
     /// The number of effects so far, and of saves among them.
     pub effects: u64,
@@ -180,7 +182,8 @@ impl Plugin {
     pub fn may_lack_files(&self, now: Duration) -> bool {
         let retry = Duration::from_secs(6);
         let last = self.disk.filter(|(fault, _)| fault.error().is_some()).map(|(_, until)| until);
-        last.max(self.failed_until).is_some_and(|until| now < until + retry)
+        let is_retrying = last.max(self.failed_until).is_some_and(|until| now < until + retry);
+        is_retrying || self.left_files
     }
 
     pub fn end_disk_fault(&mut self, now: Duration) {
@@ -375,6 +378,9 @@ impl World {
             }
         };
         self.say(format!("plugin starts with {} claims", claims.cpus.len()));
+        if std::mem::take(&mut self.plugin.left_files) {
+            self.plugin.failed_until = Some(self.now);
+        }
         let node = Node { kernel: Arc::new(self.kernel.clone()), storage: self.plugin.storage() };
         let now = self.base + self.now;
         let paths = Paths {
@@ -418,6 +424,7 @@ impl World {
         let Some(own) = self.plugin.own.take() else { return };
         self.say(format!("plugin dies: {why}"));
         let plugin = &mut self.plugin;
+        plugin.left_files = plugin.may_lack_files(self.now);
         plugin.process += 1;
         plugin.running = Running::default();
         if let Some(content) = plugin.writing.take()

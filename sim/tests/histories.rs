@@ -119,6 +119,25 @@ fn memory_that_grew_keeps_its_nodes_if_the_plugin_dies_before_they_are_set() {
     check("31000652");
 }
 
+/// The end of an init container is reported after the next container was created: its memory moves while
+/// that one starts, so the update changes only the runtime's record.
+#[test]
+fn memory_that_moves_to_a_starting_container_follows_with_the_next_message() {
+    check("7300474");
+}
+
+/// A container is moved while the disk is read-only, the plugin dies, and its next start fails.
+#[test]
+fn files_are_old_until_the_plugin_starts_after_a_fault_of_the_disk() {
+    check("8421441");
+}
+
+/// A program crashes while it has notice of fewer CPUs.
+#[test]
+fn no_pod_is_refused_for_cpus_of_which_a_notice_has_ended() {
+    check("8421668");
+}
+
 /// With `full-pcpus-only`, cores of 1 and 2 CPUs, and cores of SMT 2 and 4 with a thread that is offline.
 #[test]
 fn whole_cores_are_given_on_machines_with_unequal_cores() {

@@ -4,6 +4,8 @@
 //!
 //! Other cases: `PROPTEST_RNG_SEED=$RANDOM PROPTEST_CASES=100000 cargo test --release -p placement --test irregular`
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use cpuset::CpuSet;
 use placement::cores::whole_cores;
 use placement::wishes::{Smt, Uncore};

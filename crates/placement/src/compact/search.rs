@@ -364,7 +364,9 @@ impl CostSearch<'_, '_> {
         let mut cost = Cost::at_least(self.nodes.len(), self.distance, self.room, cost);
         cost.not_reused = (cpus - view.reusable).len();
         cost.potential = 20 * (free - cpus.len()) + self.free;
-        self.keep(cost, Takes::Cores(cpus));
+        if !self.is_beaten(cost) {
+            self.replace(cost, Takes::Cores(cpus));
+        }
     }
 
     /// Keeps a choice if it is the cheapest so far: numbers of CPUs of caches, by index, in
@@ -391,40 +393,38 @@ impl CostSearch<'_, '_> {
         // Remainders of caches count far more than free CPUs of nodes: on the churn benchmark this
         // weight aligned slightly more containers than others.
         cost.potential = 20 * left_over + self.free;
-        if self.best.as_ref().is_some_and(|best| best.cost < cost) {
-            self.second = Some(self.second.map_or(cost, |second| second.min(cost)));
+        let is_repeated = |best: &Choice| match &best.takes {
+            Takes::Counted(best) => takes
+                .iter()
+                .all(|&(at, cpus)| best.contains(&Take { uncore: self.caches[at].uncore, cpus })),
+            Takes::Cores(_) => false,
+        };
+        let is_known = self.is_equal(cost) && self.best.as_ref().is_some_and(is_repeated);
+        if is_known || self.is_beaten(cost) {
             return;
         }
         let mut all = self.takes.clone();
         all.extend(takes.iter().map(|&(at, cpus)| Take { uncore: self.caches[at].uncore, cpus }));
-        self.keep(cost, Takes::Counted(all));
+        self.replace(cost, Takes::Counted(all));
     }
 
-    fn keep(&mut self, cost: Cost, takes: Takes) {
-        let is_repeated = |best: &Choice| {
-            best.cost == cost && best.nodes == self.nodes && best.takes.is_same(&takes)
-        };
-        if self.best.as_ref().is_some_and(is_repeated) {
-            return;
-        }
-        if self.best.as_ref().is_some_and(|best| best.cost <= cost) {
+    /// Whether the cheapest choice so far has this cost, and the current nodes.
+    fn is_equal(&self, cost: Cost) -> bool {
+        self.best.as_ref().is_some_and(|best| best.cost == cost && best.nodes == self.nodes)
+    }
+
+    /// Whether another choice is as cheap; this one is then the second-best, unless others are.
+    fn is_beaten(&mut self, cost: Cost) -> bool {
+        let is_beaten = self.best.as_ref().is_some_and(|best| best.cost <= cost);
+        if is_beaten {
             self.second = Some(self.second.map_or(cost, |second| second.min(cost)));
-            return;
         }
+        is_beaten
+    }
+
+    fn replace(&mut self, cost: Cost, takes: Takes) {
         let previous = self.best.replace(Choice { cost, nodes: self.nodes, takes });
         self.second = previous.map(|previous| previous.cost);
-    }
-}
-
-impl Takes {
-    /// Whether these are the same, the caches possibly in another order.
-    fn is_same(&self, other: &Takes) -> bool {
-        match (self, other) {
-            (Takes::Counted(one), Takes::Counted(other)) => {
-                other.iter().all(|take| one.contains(take))
-            }
-            _ => self == other,
-        }
     }
 }
 

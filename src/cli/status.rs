@@ -255,8 +255,9 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     }
     if !cpus.core_sizes.is_empty() {
         let sizes = cpus.core_sizes.iter().rev();
-        let sizes = sizes.map(|(size, cores)| format!("{cores} of {size}")).collect::<Vec<_>>();
-        writeln!(f, "          cores differ in size: {} CPUs", sizes.join(", "))?;
+        let sizes = sizes.map(|(size, cores)| format!("{cores} of {}", count(*size as u64, "cpu")));
+        let sizes = sizes.collect::<Vec<_>>().join(", ");
+        writeln!(f, "          cores differ in size: {sizes}")?;
     }
     if !cpus.never_fit.is_empty() {
         writeln!(f, "          requests that never fit here: {} CPUs", cpus.never_fit)?;

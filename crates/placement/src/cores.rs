@@ -112,14 +112,6 @@ impl CoreSizes {
             _ => n <= self.total() && Reachable::nothing(n).with(self).has(n),
         }
     }
-
-    /// The nearest numbers below and above `n` that pieces add up to, without 0.
-    pub fn nearest(&self, n: usize) -> Vec<usize> {
-        let all = Reachable::nothing(self.total()).with(self);
-        let smaller = (1..n.min(self.total() + 1)).rev().find(|&sum| all.has(sum));
-        let larger = (n + 1..=self.total()).find(|&sum| all.has(sum));
-        smaller.into_iter().chain(larger).collect()
-    }
 }
 
 impl fmt::Display for CoreSizes {
@@ -160,12 +152,17 @@ pub(crate) fn pick(pieces: &[CpuSet], n: usize) -> Option<CpuSet> {
 
 /// Sums up to a limit, bit `s` for sum `s`.
 #[derive(Debug, Clone)]
-struct Reachable {
+pub(crate) struct Reachable {
     limit: usize,
     words: Vec<u64>,
 }
 
 impl Reachable {
+    /// All sums of some of these pieces.
+    pub(crate) fn of(sizes: &CoreSizes) -> Reachable {
+        Reachable::nothing(sizes.total()).with(sizes)
+    }
+
     /// The sum 0 only.
     fn nothing(limit: usize) -> Reachable {
         let mut words = vec![0; limit / 64 + 1];
@@ -173,8 +170,13 @@ impl Reachable {
         Reachable { limit, words }
     }
 
-    fn has(&self, sum: usize) -> bool {
+    pub(crate) fn has(&self, sum: usize) -> bool {
         self.words.get(sum / 64).is_some_and(|word| word >> (sum % 64) & 1 == 1)
+    }
+
+    /// Whether a sum of each has the sum `n`.
+    fn meets(&self, other: &Reachable, n: usize) -> bool {
+        (0..=n).any(|sum| self.has(sum) && other.has(n - sum))
     }
 
     fn union(&mut self, other: &Reachable) {
@@ -222,6 +224,27 @@ pub(crate) struct Domains<'a> {
 /// Domains that may be chosen, given by index, and exactly how many of them are.
 pub(crate) type Choice<'c> = (&'c [usize], usize);
 
+/// By number up to `most`: the sums of `base` with cores of at most that many of the domains.
+fn rows<'s>(
+    base: Reachable,
+    most: usize,
+    domains: impl IntoIterator<Item = &'s CoreSizes>,
+) -> Vec<Reachable> {
+    let mut rows = vec![base; most + 1];
+    for sizes in domains {
+        for used in (0..most).rev() {
+            let more = rows[used].clone().with(sizes);
+            rows[used + 1].union(&more);
+        }
+    }
+    rows
+}
+
+/// By number of domains: the sums that cores of at most that many of them have, up to `limit`.
+pub(crate) fn sums_by_domains(sizes: &[CoreSizes], limit: usize) -> Vec<Reachable> {
+    rows(Reachable::nothing(limit), sizes.len(), sizes)
+}
+
 impl Domains<'_> {
     /// Whether the cores of all `chosen` domains and of the given number of each list of `open`
     /// ones can add up.
@@ -238,14 +261,7 @@ impl Domains<'_> {
             if domains.len() < count {
                 return false;
             }
-            // By how many of the domains were used.
-            let mut rows = vec![sums; count + 1];
-            for &domain in domains {
-                for used in (0..count).rev() {
-                    let more = rows[used].clone().with(&self.sizes[domain]);
-                    rows[used + 1].union(&more);
-                }
-            }
+            let mut rows = rows(sums, count, domains.iter().map(|&domain| &self.sizes[domain]));
             let Some(last) = rows.pop() else { return false };
             sums = last;
         }
@@ -254,25 +270,38 @@ impl Domains<'_> {
 
     /// How many domains are needed at least; all of them if these do not add up.
     pub(crate) fn fewest(&self) -> usize {
-        let all: Vec<usize> = (0..self.sizes.len()).collect();
-        (1..all.len()).find(|&count| self.add_up([], [(&all[..], count)])).unwrap_or(all.len())
+        let rows = rows(Reachable::nothing(self.n), self.sizes.len(), self.sizes);
+        rows.iter().skip(1).position(|sums| sums.has(self.n)).map_or(self.sizes.len(), |at| at + 1)
     }
 
     /// The fewest domains that, with all of `chosen`, add up, of those the ones that come first in
     /// `open`. `None` if all of `open` are not enough.
     pub(crate) fn first(&self, chosen: &[usize], open: &[usize]) -> Option<Vec<usize>> {
-        let adds_up = |taken: &[usize], open: &[usize], count: usize| {
-            self.add_up(chosen.iter().chain(taken).copied(), [(open, count)])
-        };
-        let count = (0..=open.len()).find(|&count| adds_up(&[], open, count))?;
+        let size = |domain: &usize| &self.sizes[*domain];
+        let nothing = || Reachable::nothing(self.n);
+        let mut sums = chosen.iter().fold(nothing(), |sums, domain| sums.with(size(domain)));
+        let all = rows(sums.clone(), open.len(), open.iter().map(size));
+        let count = all.iter().position(|sums| sums.has(self.n))?;
+        // By position in `open`: what the later domains can add, by how many of them are used.
+        let mut later = vec![vec![nothing(); count + 1]];
+        for domain in open.iter().rev() {
+            let mut rows = later[later.len() - 1].clone();
+            for used in (0..count).rev() {
+                let more = rows[used].clone().with(size(domain));
+                rows[used + 1].union(&more);
+            }
+            later.push(rows);
+        }
+        later.reverse();
         let mut taken = Vec::with_capacity(count);
-        for (at, &domain) in open.iter().enumerate() {
+        for (at, domain) in open.iter().enumerate() {
             if taken.len() == count {
                 break;
             }
-            taken.push(domain);
-            if !adds_up(&taken, &open[at + 1..], count - taken.len()) {
-                taken.pop();
+            let with = sums.clone().with(size(domain));
+            if with.meets(&later[at + 1][count - taken.len() - 1], self.n) {
+                taken.push(*domain);
+                sums = with;
             }
         }
         Some(taken)
@@ -290,16 +319,6 @@ mod tests {
         let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
         assert_eq!(whole_cores(&shape.build(), &set("1,6,9")), set("1-2,5-6"));
         assert_eq!(only_whole_cores(&shape.build(), &set("1,2,6,9")), set("2,6"));
-    }
-
-    #[test]
-    fn sizes_near_a_number_are_named() {
-        let sizes: CoreSizes = [2, 2, 2, 1].into_iter().collect();
-        assert_eq!(sizes.nearest(8), [7]);
-        assert_eq!(sizes.nearest(2), [1, 3]);
-        let sizes: CoreSizes = [8, 8, 7].into_iter().collect();
-        assert_eq!(sizes.nearest(9), [8, 15]);
-        assert_eq!(CoreSizes::default().nearest(3), []);
     }
 
     #[test]

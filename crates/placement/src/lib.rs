@@ -70,6 +70,7 @@ pub use options::Options;
 pub use rejection::{NotEnough, Reason, Rejection};
 pub use request::{PodDemand, Request, Reuse, Running};
 pub use settings::{EngineConflict, EngineKind, IsolatedCpus, Settings};
+use sizes::Fitting;
 pub use sizes::OddSizes;
 pub use strategy::{Distribution, Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
@@ -121,7 +122,7 @@ pub fn resize(
         }
         Running::Exclusive(held) if request.cpus < held.len() => shrink(machine, request, held),
         Running::Exclusive(held) => grow(machine, &request.on_any_nodes(), held)
-            .map_err(|refused| refused.of_growth(request.cpus, held.len())),
+            .map_err(|refused| refused.of_resize(request.cpus, held.len())),
         Running::Reduced { left, broken } => {
             Ok(complete(machine, &request.on_any_nodes(), left, broken)?)
         }
@@ -136,6 +137,9 @@ pub fn explain(machine: &Topology, request: &Request, placement: Option<&Placeme
     isolated::explain(machine, request, placement, engine_of(&request.settings))
 }
 
+/// How many numbers of CPUs an explanation tries in each direction.
+const TRIES: usize = 512;
+
 /// The nearest smaller and larger numbers of CPUs that would fit on the empty machine, for a
 /// request that does not. `None` if the request fits.
 pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usize>> {
@@ -143,11 +147,15 @@ pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usi
     if fits(&request.cpus) {
         return None;
     }
-    let most = (machine.online() - request.settings.reserved).len();
-    let smaller = (1..=most.min(request.cpus.saturating_sub(1))).rev().find(fits);
+    let assignable = machine.online() - request.settings.reserved;
+    // Devices and wishes refuse more numbers than cores and the policy do.
+    let fitting = Fitting::new(machine, &request.settings, &assignable);
+    let tried = |cpus: &usize| fitting.fits(*cpus);
+    let most = assignable.len();
+    let smaller = (1..request.cpus.min(most + 1)).rev().filter(tried).take(TRIES).find(fits);
     // Larger numbers fit where this one is no sum of whole cores, or needs fewer NUMA nodes than
     // the devices are on.
-    let larger = (request.cpus + 1..=most).find(fits);
+    let larger = (request.cpus + 1..=most).filter(tried).take(TRIES).find(fits);
     Some(smaller.into_iter().chain(larger).collect())
 }
 

@@ -97,19 +97,24 @@ impl Rejection {
         Rejection::new(Reason::TopologyAffinity, message)
     }
 
-    /// The whole cores that the container could get, `free`, do not add up to the request. The
-    /// words are the kubelet's where all cores of the machine have one size.
-    pub(crate) fn whole_cores(machine: &Topology, requested: usize, free: &CoreSizes) -> Rejection {
+    /// The whole cores that the container could get, `cores`, do not add up to the request; `fits` are
+    /// the nearest numbers that would be granted. The words are the kubelet's where all cores of the
+    /// machine have one size.
+    pub(crate) fn whole_cores(
+        machine: &Topology,
+        requested: usize,
+        cores: &CoreSizes,
+        fits: &[usize],
+    ) -> Rejection {
         let per_core = machine.threads_per_core();
         let why = if !machine.cores_are_equal() {
-            let fits: Vec<String> =
-                free.nearest(requested).iter().map(ToString::to_string).collect();
+            let fits: Vec<String> = fits.iter().map(ToString::to_string).collect();
             let fits = if fits.is_empty() { "none".to_owned() } else { fits.join(" or ") };
             format!(
-                "requested {requested} cpus are no sum of whole cores: free = {free}; would fit now: {fits}"
+                "requested {requested} cpus are no sum of whole cores: free = {cores}; would fit now: {fits}"
             )
         } else if requested.is_multiple_of(per_core) {
-            let free = free.total();
+            let free = cores.total();
             format!(
                 "not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {requested}, CPUs per core = {per_core}"
             )
@@ -119,8 +124,8 @@ impl Rejection {
         Rejection::new(Reason::SmtAlignment, format!("SMT Alignment Error: {why}"))
     }
 
-    /// This rejection of a container that holds `held` CPUs and asked for more.
-    pub(crate) fn of_growth(mut self, requested: usize, held: usize) -> Rejection {
+    /// This rejection of a container that holds `held` CPUs and asked for another number.
+    pub(crate) fn of_resize(mut self, requested: usize, held: usize) -> Rejection {
         self.message += &format!(" ({requested} requested, {held} held)");
         self
     }

@@ -1,13 +1,11 @@
 //! [`OddSizes`]: what the cores of a machine and its reserved CPUs mean for the numbers of CPUs that
 //! containers may ask for.
 
-use super::cores::CoreSizes;
-use super::devices::DeviceNodes;
-use super::place;
-use super::request::{Request, Reuse};
+use super::cores::{CoreSizes, Reachable, only_whole_cores, sums_by_domains};
+use super::rejection::Rejection;
 use super::settings::Settings;
 use super::topology_manager::TopologyPolicy;
-use super::wishes::Wishes;
+use cpuset::CpuSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use topology::Topology;
@@ -23,39 +21,94 @@ pub struct OddSizes {
     pub never_fit: Vec<RangeInclusive<usize>>,
 }
 
+/// Which numbers of CPUs a container can get of some CPUs, as far as cores and the topology manager's
+/// policy decide.
+pub(crate) struct Fitting {
+    /// By number of NUMA nodes, those of nodes that may be used.
+    usable: Vec<Reachable>,
+    /// By number of NUMA nodes, those of the empty machine.
+    empty: Vec<Reachable>,
+    policy: TopologyPolicy,
+}
+
+impl Fitting {
+    pub(crate) fn new(machine: &Topology, settings: &Settings, usable: &CpuSet) -> Fitting {
+        let limit = machine.online().len();
+        let pieces = |cpus: &CpuSet| -> Vec<CoreSizes> {
+            let nodes = machine.nodes().iter().map(|node| node.cpus & *cpus);
+            let nodes = nodes.filter(|cpus| !cpus.is_empty());
+            nodes
+                .map(|cpus| {
+                    if settings.options.full_pcpus_only {
+                        CoreSizes::of(machine, &only_whole_cores(machine, &cpus))
+                    } else {
+                        cpus.iter().map(|_| 1).collect()
+                    }
+                })
+                .collect()
+        };
+        Fitting {
+            usable: sums_by_domains(&pieces(usable), limit),
+            empty: sums_by_domains(&pieces(&machine.online()), limit),
+            // Nodes of one socket are as good as the fewest nodes, which is not counted here.
+            policy: if settings.options.align_by_socket {
+                TopologyPolicy::None
+            } else {
+                settings.topology_manager.policy
+            },
+        }
+    }
+
+    pub(crate) fn fits(&self, cpus: usize) -> bool {
+        let last = self.usable.len() - 1;
+        let most = match self.policy {
+            TopologyPolicy::None | TopologyPolicy::BestEffort => last,
+            TopologyPolicy::Restricted => {
+                self.empty.iter().position(|sums| sums.has(cpus)).unwrap_or(last).min(last)
+            }
+            TopologyPolicy::SingleNumaNode => last.min(1),
+        };
+        self.usable[most].has(cpus)
+    }
+}
+
+/// The nearest numbers below and above `n`, up to `most`, that fit.
+pub(crate) fn nearest(n: usize, most: usize, fits: impl Fn(usize) -> bool) -> Vec<usize> {
+    let smaller = (1..n.min(most + 1)).rev().find(|&other| fits(other));
+    let larger = (n + 1..=most).find(|&other| fits(other));
+    smaller.into_iter().chain(larger).collect()
+}
+
+/// The refusal of a request for `n` of the `usable` CPUs, whose whole cores do not add up to it.
+pub(crate) fn no_sum(
+    machine: &Topology,
+    settings: &Settings,
+    usable: &CpuSet,
+    n: usize,
+) -> Rejection {
+    let cores = CoreSizes::of(machine, &only_whole_cores(machine, usable));
+    let fits = if machine.cores_are_equal() {
+        Vec::new()
+    } else {
+        let fitting = Fitting::new(machine, settings, usable);
+        nearest(n, cores.total(), |other| fitting.fits(other))
+    };
+    Rejection::whole_cores(machine, n, &cores, &fits)
+}
+
 impl OddSizes {
-    /// Tries every number, unless nothing on this machine excludes one.
     pub fn of(machine: &Topology, settings: &Settings) -> OddSizes {
         let equal = machine.cores_are_equal();
-        let whole = settings.options.full_pcpus_only;
-        let strict = matches!(
-            settings.topology_manager.policy,
-            TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode
-        );
         let cores = if equal { None } else { Some(CoreSizes::of(machine, &machine.online())) };
-        if !strict && (equal || !whole) {
-            return OddSizes { cores, never_fit: Vec::new() };
-        }
         let assignable = machine.online() - settings.reserved;
         let assignable = settings.isolated.allowed(machine, &assignable);
-        let unit = if equal && whole { machine.threads_per_core() } else { 1 };
-        let fits = |cpus: usize| {
-            let request = Request {
-                cpus,
-                free: machine.online(),
-                reuse: Reuse::NONE,
-                promised: 0,
-                pod: None,
-                wishes: Wishes::NONE,
-                devices: DeviceNodes::NONE,
-                memory: None,
-                settings: *settings,
-            };
-            place(machine, &request).is_ok()
-        };
         let mut never_fit: Vec<RangeInclusive<usize>> = Vec::new();
-        for cpus in (unit..=assignable.len()).step_by(unit).filter(|&cpus| !fits(cpus)) {
+        let whole = settings.options.full_pcpus_only;
+        let unit = if equal && whole { machine.threads_per_core() } else { 1 };
+        let fitting = Fitting::new(machine, settings, &assignable);
+        for cpus in (unit..=assignable.len()).step_by(unit) {
             match never_fit.last_mut() {
+                _ if fitting.fits(cpus) => {}
                 Some(last) if last.end() + unit == cpus => *last = *last.start()..=cpus,
                 _ => never_fit.push(cpus..=cpus),
             }

@@ -10,8 +10,8 @@ use cpuset::CpuSet;
 use placement::cores::whole_cores;
 use placement::wishes::{Smt, Uncore};
 use placement::{
-    DeviceNodes, EngineKind, Options, Reason, Request, Reuse, Running, Settings, TopologyManager,
-    TopologyPolicy, Wishes, place, resize,
+    DeviceNodes, EngineKind, OddSizes, Options, Reason, Request, Reuse, Running, Settings,
+    TopologyManager, TopologyPolicy, Wishes, place, resize,
 };
 use proptest::prelude::*;
 use topology::model::NodeFacts;
@@ -208,6 +208,36 @@ proptest! {
                         prop_assert_eq!(refused.reason, Reason::SmtAlignment);
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_said_to_fit_or_never_to_fit_do_so(
+        machine in machines(),
+        settings in settings(),
+        busy in (any::<u128>(), any::<u128>()),
+        reserved in (any::<u128>(), any::<u128>(), any::<u128>()),
+        n in 1..30usize,
+    ) {
+        let reserved = bits(reserved.0 & reserved.1 & reserved.2, machine.online());
+        let mut settings = Settings { reserved, ..settings };
+        settings.options.align_by_socket = false;
+        let placed = |n: usize, free: CpuSet| place(&machine, &request(n, free, settings, Wishes::NONE));
+        let unit = if machine.cores_are_equal() { machine.threads_per_core() } else { 1 };
+        let sizes = OddSizes::of(&machine, &settings);
+        for n in (unit..=(machine.online() - reserved).len()).step_by(unit) {
+            let listed = sizes.never_fit.iter().any(|range| range.contains(&n));
+            prop_assert_eq!(listed, placed(n, machine.online()).is_err(), "{} CPUs: {}", n, sizes);
+        }
+        let free = machine.online() - bits(busy.0 & busy.1, machine.online());
+        if let Err(refused) = placed(n, free)
+            && let Some((_, fits)) = refused.message.split_once("would fit now: ")
+            && fits != "none"
+        {
+            for other in fits.split(" or ") {
+                let other: usize = other.parse().unwrap();
+                prop_assert!(placed(other, free).is_ok(), "{other} does not fit: {refused}");
             }
         }
     }

@@ -7,12 +7,12 @@ use super::search::{SearchDemand, search};
 use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches;
-use crate::cores::CoreSizes;
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::memory_manager::MemoryOffer;
 use crate::rejection::{NotEnough, Rejection};
 use crate::request::Request;
+use crate::sizes::no_sum;
 use crate::topology_manager::TopologyPolicy;
 use crate::wishes::Uncore;
 use cpuset::CpuSet;
@@ -222,8 +222,7 @@ pub(super) fn has_enough(
     match cores(request) {
         Cores::OneCpu if available < n => Err(Rejection::not_enough_idle_cores(n, available)),
         Cores::Whole if !view.can_give(n - held) => {
-            let usable = view.usable_cpus();
-            Err(Rejection::whole_cores(machine, n, &CoreSizes::of(machine, &usable)))
+            Err(no_sum(machine, &request.settings, &view.usable_cpus(), n))
         }
         Cores::Any if available < n && is_strict(request) => Err(Rejection::topology_affinity()),
         Cores::Any if available < n => Err(NotEnough { requested: n, available }.into()),

@@ -12,9 +12,10 @@ use super::search::{SearchDemand, search};
 use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches::{fewest, whole_caches};
-use crate::cores::{CoreSizes, only_whole_cores, whole_cores};
+use crate::cores::{CoreSizes, Reachable, only_whole_cores, whole_cores};
 use crate::rejection::{NotEnough, Rejection};
 use crate::request::Request;
+use crate::sizes::nearest;
 use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
@@ -71,7 +72,10 @@ fn check_whole_cores(
     if all.add_up_to(request.cpus) && view.can_give(request.cpus - held.len()) {
         Ok(())
     } else {
-        Err(Rejection::whole_cores(machine, request.cpus, &all))
+        let more = Reachable::of(&view.usable_cores());
+        let fits = |n: usize| n >= held.len() && more.has(n - held.len()) && all.add_up_to(n);
+        let fits = nearest(request.cpus, all.total(), fits);
+        Err(Rejection::whole_cores(machine, request.cpus, &all, &fits))
     }
 }
 
@@ -187,7 +191,9 @@ pub(crate) fn shrink(
         return Ok(whole);
     }
     if wants_whole && whole_cores(machine, held) == *held {
-        return Err(Rejection::whole_cores(machine, n, &CoreSizes::of(machine, held)));
+        let cores = CoreSizes::of(machine, held);
+        let fits = nearest(n, held.len(), |other| cores.add_up_to(other));
+        return Err(Rejection::whole_cores(machine, n, &cores, &fits).of_resize(n, held.len()));
     }
     part(Cores::Any).ok_or_else(|| NotEnough { requested: n, available: held.len() }.into())
 }

@@ -235,6 +235,12 @@ impl<'m> View<'m> {
         (0..self.loads.len()).flat_map(|cell| self.cores_of(cell)).collect()
     }
 
+    /// The cores that may be used, each with its usable CPUs.
+    pub(super) fn usable_cores(&self) -> CoreSizes {
+        let cells = 0..self.loads.len();
+        cells.flat_map(|cell| self.cores_of(cell)).map(|core| core.len()).collect()
+    }
+
     /// Adds `n` usable CPUs to `cpus`, of one cell after the other. `false` if there are too few, or
     /// cores do not add up.
     pub(super) fn take_anywhere(&self, n: usize, cpus: &mut CpuSet) -> bool {

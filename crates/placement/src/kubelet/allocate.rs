@@ -15,6 +15,7 @@ use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
 use crate::settings::Settings;
+use crate::sizes::no_sum;
 use crate::topology_manager::TopologyPolicy;
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
@@ -120,7 +121,7 @@ pub fn allocate(
         let whole = only_whole_cores(topology, &usable);
         let cores = CoreSizes::of(topology, &whole);
         if !cores.add_up_to(n) {
-            return Err(Rejection::whole_cores(topology, n, &cores));
+            return Err(no_sum(topology, settings, &usable, n));
         }
         let most = most_inside(topology, &only_whole_cores(topology, &inside), &whole, n);
         let near = take_cores(topology, &inside, most, strategy)?;

@@ -48,9 +48,14 @@ impl<'a> NodeLayout<'a> {
             Qos::Guaranteed => CgroupLevel::Pod,
             Qos::Unknown => CgroupLevel::Leaf,
         };
-        let kept_from_siblings = pod.kept_from_siblings;
-        let running = pod.containers.iter().any(|leaf| leaf.running);
-        let pod_group = PodGroup { group, top, pool: pod.bound, kept_from_siblings, running };
+        let pod_group = PodGroup {
+            group,
+            top,
+            pool: pod.bound,
+            own_pool: pod.own_pool,
+            kept_from_siblings: pod.kept_from_siblings,
+            running: pod.containers.iter().any(|leaf| leaf.running),
+        };
         self.groups.add(pod_group, pod.containers.iter().filter_map(container));
         self.pods.push(pod.uid);
     }

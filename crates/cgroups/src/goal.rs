@@ -25,6 +25,8 @@ pub struct Goal {
     pub pool: CpuSet,
     /// Where those of single pods may run, by pod. A class has the pools of all pods in it.
     pub pools: BTreeMap<CgroupPath, CpuSet>,
+    /// The CPUs of single pods on which no container of another pod may run, besides `exclusive`.
+    pub own_pools: BTreeMap<CgroupPath, CpuSet>,
     /// All CPUs that the machine could ever have.
     pub widest: CpuSet,
     /// The containers with exclusive CPUs.
@@ -147,8 +149,15 @@ impl Goal {
         !is_bound && self.binds(&parent)
     }
 
+    /// The own pools of pods other than those in this cgroup, or the one around it.
+    fn own_pools_beside(&self, group: &CgroupPath) -> CpuSet {
+        let beside =
+            |pod: &CgroupPath| pod != group && !pod.is_below(group) && !group.is_below(pod);
+        self.own_pools.iter().filter(|(pod, _)| beside(pod)).map(|(_, cpus)| *cpus).collect()
+    }
+
     /// The CPUs of its pool to which other programs limit a cgroup whose parent has `above`. Exclusive
-    /// CPUs are never allowed. A bound that allows no other CPUs is ignored. If it allows shared CPUs
+    /// CPUs and own pools of others are never allowed. A bound that allows no other CPUs is ignored. If it allows shared CPUs
     /// but none of the pool, the cgroup gets those.
     pub(super) fn pool_within(&self, group: &CgroupPath, above: CpuSet) -> CpuSet {
         let pool = self.pool_of(group);
@@ -158,7 +167,7 @@ impl Goal {
             None if pool.is_disjoint(&above) => self.widest,
             None => return pool,
         };
-        let allowed = (bound & above) - self.claims();
+        let allowed = (bound & above) - self.claims() - self.own_pools_beside(group);
         let both = pool & allowed;
         if allowed.is_empty() {
             pool

@@ -25,6 +25,8 @@ pub struct PodGroup {
     pub top: CgroupLevel,
     /// Where its containers without exclusive CPUs may run: at least one CPU.
     pub pool: CpuSet,
+    /// The part of `pool` in which no container of another pod may run.
+    pub own_pool: CpuSet,
     /// CPUs that its containers without exclusive CPUs must not name in `cpuset.cpus`.
     pub kept_from_siblings: CpuSet,
     /// Whether a container of it runs, so that the cgroup must exist.
@@ -65,6 +67,9 @@ impl Layout {
         let goal = &mut self.goal;
         if !pod.kept_from_siblings.is_empty() {
             goal.kept_from_siblings.insert(pod.group.clone(), pod.kept_from_siblings);
+        }
+        if !pod.own_pool.is_empty() {
+            goal.own_pools.insert(pod.group.clone(), pod.own_pool);
         }
         for ContainerGroup { group, cpus } in containers {
             match cpus {

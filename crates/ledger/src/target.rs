@@ -162,6 +162,8 @@ pub struct PodPlace<'a> {
     pub qos: Qos,
     /// Where its containers without exclusive CPUs have to run.
     pub bound: CpuSet,
+    /// CPUs on which containers of other pods must not run, besides exclusive ones.
+    pub own_pool: CpuSet,
     /// The CPUs that the cpusets of its containers without exclusive CPUs must not name.
     pub kept_from_siblings: CpuSet,
     /// The containers that have not ended.
@@ -187,6 +189,7 @@ pub(super) fn place<'a>(pool: &Pool, uid: &'a PodUid, pod: &'a PodEntry) -> PodP
         group: pod.group(),
         qos: pod.pod.qos,
         bound: pool.bound_of(pod),
+        own_pool: pod.own_pool(),
         kept_from_siblings: pod.kept_from_siblings(),
         containers: alive
             .map(|(_, entry)| LeafPlace {

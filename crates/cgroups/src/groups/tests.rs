@@ -93,8 +93,9 @@ impl Node {
             });
             let kept_from_siblings = CpuSet::EMPTY;
             let pool = cpus(pool);
-            let pod =
-                PodGroup { group: group.clone(), top, pool, kept_from_siblings, running: true };
+            let group = group.clone();
+            let own_pool = CpuSet::EMPTY;
+            let pod = PodGroup { group, top, pool, own_pool, kept_from_siblings, running: true };
             layout.add(pod, containers);
         }
         self.groups.follow(&layout, scope, now)

@@ -352,6 +352,18 @@ fn a_sibling_does_not_enter_cpus_that_its_pod_is_about_to_lose() {
     check(&mut tree(&groups), &goal, &["k/poda/side 0-3,5-6", "k/poda 0-5"]);
 }
 
+/// Another program keeps a pod with an own pool out of it, and on CPUs of another own pool.
+#[test]
+fn a_pod_outside_its_own_pool_leaves_the_own_pools_of_others() {
+    let groups = [("k/poda", "3-7"), ("k/poda/c", ""), ("k/podb", "3-4"), ("k/podb/c", "")];
+    let mut goal = goal("0,5-7", &[], &["k/poda", "k/podb"]);
+    goal.pools =
+        [("k/poda", "1-2"), ("k/podb", "3-4")].map(|(pod, list)| (path(pod), cpus(list))).into();
+    goal.own_pools = goal.pools.clone();
+    goal.bounds.insert(path("k/poda"), cpus("3-7"));
+    check(&mut tree(&groups), &goal, &["k/poda 5-7"]);
+}
+
 /// With `strict-cpu-reservation`, a class with a pod on the reserved CPU gets a pod on the others.
 #[test]
 fn pods_keep_to_their_pools_before_their_class_grows() {

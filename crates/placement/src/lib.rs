@@ -1,8 +1,8 @@
 //! Which CPUs: pure functions of a machine and of what is free.
 //!
-//! An answer depends on the machine and on a [`Request`], and on nothing else. [`place()`],
-//! [`resize()`] and [`explain()`] give the request to the engine that its [`Settings`] name; the
-//! plugin calls engines only by these. Each engine is a folder and uses the types of the files
+//! An answer depends on the machine and on a [`Request`], and on nothing else. [`place()`] and
+//! [`explain()`] give the request to the engine that its [`Settings`] name; the plugin calls engines
+//! only by these. [`resize()`] changes running containers in one way, with the costs of `compact`. Each engine is a folder and uses the types of the files
 //! here; these files use no engine:
 //!
 //! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their

@@ -84,24 +84,17 @@ impl Free<'_> {
     }
 
     /// The free CPUs of the lowest cores of a cache, as many cores as the rest would fill if they
-    /// were whole. `None` unless these are exactly the needed number of CPUs.
+    /// were whole. `None` unless these are exactly the needed number of CPUs. The machine's cores
+    /// must be equal.
     ///
-    /// If the rest is odd and the last core has several threads, the highest CPU may be left out.
+    /// If the rest is odd and cores have several threads, the highest CPU may be left out.
     /// Half-used low cores make this fail although the cache has room
     /// (kubernetes/kubernetes#137315). That is intended, because the kubelet answers so.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
-        let mut cpus = CpuSet::EMPTY;
-        let mut whole = 0;
-        let mut last = 0;
-        for core in self.cores_in(uncore).iter() {
-            if self.need <= whole {
-                break;
-            }
-            last = self.topology.sizes().cores[core];
-            whole += last;
-            cpus |= self.core(core) & self.cpus;
-        }
-        if self.need % 2 == 1 && last > 1 && cpus.len() == self.need + 1 {
+        let per_core = self.topology.sizes().cores[0];
+        let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
+        let mut cpus = cores.map(|core| self.core(core)).collect::<CpuSet>() & self.cpus;
+        if self.need % 2 == 1 && per_core > 1 && cpus.len() == self.need + 1 {
             cpus = cpus.lowest(self.need);
         }
         let splits = || CoreSizes::of_whole(self.topology, &cpus).is_none();

@@ -3,6 +3,7 @@
 use super::allocate::{Supply, cpus_inside};
 use super::attempt::{Attempt, attempts, pod_supply};
 use super::wished::narrowed;
+use crate::cores::only_whole_cores;
 use crate::engine::{CacheCandidate, NumaCandidate, Placement, Weighed};
 use crate::hint::Hint;
 use crate::request::Request;
@@ -83,7 +84,10 @@ fn caches(
     let supply = attempt.affinity_supply();
     let free = (supply.free | supply.reusable) - request.settings.reserved;
     let taken = placement.map(|placement| placement.cpus).unwrap_or_default();
-    let offered = request.wishes.offered(machine, &free, &CpuSet::EMPTY);
+    let mut offered = request.wishes.offered(machine, &free, &CpuSet::EMPTY);
+    if request.settings.options.full_pcpus_only && !request.wishes.isolates() {
+        offered = only_whole_cores(machine, &offered);
+    }
     let candidate = |uncore: &Domain| CacheCandidate {
         id: uncore.id,
         free: uncore.cpus & free,

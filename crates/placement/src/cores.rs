@@ -231,13 +231,16 @@ fn rows<'s>(
     domains: impl IntoIterator<Item = &'s CoreSizes>,
 ) -> Vec<Reachable> {
     let mut rows = vec![base; most + 1];
-    for sizes in domains {
-        for used in (0..most).rev() {
-            let more = rows[used].clone().with(sizes);
-            rows[used + 1].union(&more);
-        }
-    }
+    domains.into_iter().for_each(|sizes| add_domain(&mut rows, sizes));
     rows
+}
+
+/// Adds the sums that need one more domain.
+fn add_domain(rows: &mut [Reachable], sizes: &CoreSizes) {
+    for used in (1..rows.len()).rev() {
+        let more = rows[used - 1].clone().with(sizes);
+        rows[used].union(&more);
+    }
 }
 
 /// By number of domains: the sums that cores of at most that many of them have, up to `limit`.
@@ -286,10 +289,7 @@ impl Domains<'_> {
         let mut later = vec![vec![nothing(); count + 1]];
         for domain in open.iter().rev() {
             let mut rows = later[later.len() - 1].clone();
-            for used in (0..count).rev() {
-                let more = rows[used].clone().with(size(domain));
-                rows[used + 1].union(&more);
-            }
+            add_domain(&mut rows, size(domain));
             later.push(rows);
         }
         later.reverse();

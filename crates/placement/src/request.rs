@@ -89,6 +89,21 @@ impl Running {
 }
 
 impl Request {
+    /// A request with these wishes, on a node with these settings, and nothing else.
+    pub fn new(cpus: usize, free: CpuSet, wishes: Wishes, node: &Settings) -> Request {
+        Request {
+            cpus,
+            free,
+            reuse: Reuse::NONE,
+            promised: 0,
+            pod: None,
+            wishes,
+            devices: DeviceNodes::NONE,
+            memory: None,
+            settings: wishes.settings(node),
+        }
+    }
+
     /// The rejection of this request for whole caches. `usable` are the CPUs that it could get
     /// without that wish; the container holds `held`.
     pub(super) fn too_few_caches(

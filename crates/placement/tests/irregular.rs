@@ -10,8 +10,8 @@ use cpuset::CpuSet;
 use placement::cores::whole_cores;
 use placement::wishes::{Smt, Uncore};
 use placement::{
-    DeviceNodes, EngineKind, OddSizes, Options, Reason, Request, Reuse, Running, Settings,
-    TopologyManager, TopologyPolicy, Wishes, place, resize,
+    EngineKind, OddSizes, Options, Reason, Request, Running, Settings, TopologyManager,
+    TopologyPolicy, Wishes, place, resize,
 };
 use proptest::prelude::*;
 use topology::model::NodeFacts;
@@ -94,17 +94,7 @@ fn bits(bits: u128, of: CpuSet) -> CpuSet {
 }
 
 fn request(n: usize, free: CpuSet, settings: Settings, wishes: Wishes) -> Request {
-    Request {
-        cpus: n,
-        free,
-        reuse: Reuse::NONE,
-        promised: 0,
-        pod: None,
-        wishes,
-        devices: DeviceNodes::NONE,
-        memory: None,
-        settings: wishes.settings(&settings),
-    }
+    Request::new(n, free, wishes, &settings)
 }
 
 /// All sets of cores of the machine that are entirely in `cpus` and have `n` CPUs together.

@@ -72,7 +72,7 @@ fn check_whole_cores(
     if all.add_up_to(request.cpus) && view.can_give(request.cpus - held.len()) {
         Ok(())
     } else {
-        let more = Reachable::of(&view.usable_cores());
+        let more = Reachable::of(&view.usable_cores().map(|core| core.len()).collect());
         let fits = |n: usize| n >= held.len() && more.has(n - held.len()) && all.add_up_to(n);
         let fits = nearest(request.cpus, all.total(), fits);
         Err(Rejection::whole_cores(machine, request.cpus, &all, &fits))

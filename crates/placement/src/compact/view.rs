@@ -232,13 +232,12 @@ impl<'m> View<'m> {
 
     /// The usable CPUs, without those of cores that may not be used.
     pub(super) fn usable_cpus(&self) -> CpuSet {
-        (0..self.loads.len()).flat_map(|cell| self.cores_of(cell)).collect()
+        self.usable_cores().collect()
     }
 
     /// The cores that may be used, each with its usable CPUs.
-    pub(super) fn usable_cores(&self) -> CoreSizes {
-        let cells = 0..self.loads.len();
-        cells.flat_map(|cell| self.cores_of(cell)).map(|core| core.len()).collect()
+    pub(super) fn usable_cores(&self) -> impl Iterator<Item = CpuSet> + '_ {
+        (0..self.loads.len()).flat_map(|cell| self.cores_of(cell))
     }
 
     /// Adds `n` usable CPUs to `cpus`, of one cell after the other. `false` if there are too few, or
@@ -250,8 +249,7 @@ impl<'m> View<'m> {
         if self.sizes.is_empty() {
             (0..self.loads.len()).fold(n, |left, cell| self.take(cell, left, cpus)) == 0
         } else {
-            let cores: Vec<CpuSet> =
-                (0..self.loads.len()).flat_map(|cell| self.cores_of(cell)).collect();
+            let cores: Vec<CpuSet> = self.usable_cores().collect();
             pick(&cores, n).map(|picked| *cpus |= picked).is_some()
         }
     }

@@ -3,7 +3,6 @@
 use super::allocate::{Supply, cpus_inside};
 use super::attempt::{Attempt, attempts, pod_supply};
 use super::wished::narrowed;
-use crate::cores::only_whole_cores;
 use crate::engine::{CacheCandidate, NumaCandidate, Placement, Weighed};
 use crate::hint::Hint;
 use crate::request::Request;
@@ -84,10 +83,8 @@ fn caches(
     let supply = attempt.affinity_supply();
     let free = (supply.free | supply.reusable) - request.settings.reserved;
     let taken = placement.map(|placement| placement.cpus).unwrap_or_default();
-    let mut offered = request.wishes.offered(machine, &free, &CpuSet::EMPTY);
-    if request.settings.options.full_pcpus_only && !request.wishes.isolates() {
-        offered = only_whole_cores(machine, &offered);
-    }
+    let usable = supply.usable(machine, &request.settings);
+    let offered = request.wishes.offered(machine, &usable, &CpuSet::EMPTY);
     let candidate = |uncore: &Domain| CacheCandidate {
         id: uncore.id,
         free: uncore.cpus & free,

@@ -6,29 +6,18 @@ mod cases;
 mod running;
 mod subsets;
 
-use crate::{
-    DeviceNodes, EngineKind, Request, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes,
-};
+use crate::{EngineKind, Request, Settings, TopologyManager, TopologyPolicy, Wishes};
 use cpuset::CpuSet;
 
 /// A request without wishes, devices, a pod and CPUs of ended containers.
 fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
-    Request {
-        cpus: n,
-        free,
-        reuse: Reuse::NONE,
-        promised: 0,
-        pod: None,
-        wishes: Wishes::NONE,
-        devices: DeviceNodes::NONE,
-        memory: None,
-        settings: Settings {
-            engine: EngineKind::Compact,
-            topology_manager: TopologyManager { policy, ..TopologyManager::default() },
-            reserved,
-            ..Settings::default()
-        },
-    }
+    let settings = Settings {
+        engine: EngineKind::Compact,
+        topology_manager: TopologyManager { policy, ..TopologyManager::default() },
+        reserved,
+        ..Settings::default()
+    };
+    Request::new(n, free, Wishes::NONE, &settings)
 }
 
 /// The CPUs whose bits are set.

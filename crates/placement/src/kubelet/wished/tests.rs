@@ -5,7 +5,7 @@ use crate::caches::whole_caches;
 use crate::cores::whole_cores;
 use crate::machines::{Shape, caches, set};
 use crate::wishes::Numa;
-use crate::{DeviceNodes, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
+use crate::{DeviceNodes, Options, Settings, TopologyManager, TopologyPolicy, Wishes};
 use cpuset::NodeSet;
 use proptest::prelude::*;
 
@@ -24,17 +24,7 @@ fn reserving(reserved: &str) -> Settings {
 }
 
 fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
-    Request {
-        cpus: n,
-        free,
-        reuse: Reuse::NONE,
-        promised: 0,
-        pod: None,
-        wishes,
-        devices: DeviceNodes::NONE,
-        memory: None,
-        settings: wishes.settings(node),
-    }
+    Request::new(n, free, wishes, node)
 }
 
 fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection> {

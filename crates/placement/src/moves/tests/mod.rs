@@ -26,17 +26,7 @@ fn under(policy: TopologyPolicy) -> Settings {
 }
 
 fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
-    Request {
-        cpus,
-        free: CpuSet::EMPTY,
-        reuse: Reuse::NONE,
-        promised: 0,
-        pod: None,
-        wishes,
-        devices: DeviceNodes::NONE,
-        memory: None,
-        settings: wishes.settings(settings),
-    }
+    Request::new(cpus, CpuSet::EMPTY, wishes, settings)
 }
 
 impl Ctx<'_> {

@@ -30,9 +30,9 @@ use super::settings::PodLevelResources;
 use super::terms::{Terms, keeps_cpus_idle};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::MemoryRequest;
+use placement::wishes::Smt;
 use placement::{
-    self, DeviceNodes, NotEnough, Placement, Rejection, Request, Reuse, Running, Scope,
-    TopologyPolicy,
+    self, DeviceNodes, NotEnough, Placement, Rejection, Request, Running, Scope, TopologyPolicy,
 };
 use std::collections::BTreeSet;
 
@@ -220,20 +220,12 @@ fn cut(
 }
 
 fn slice_request(node: &Node, terms: &Terms, free: CpuSet, n: usize) -> Request {
-    let mut settings = terms.wishes.settings(&node.settings.placement);
-    settings.topology_manager.policy = TopologyPolicy::None;
-    settings.options.full_pcpus_only = false;
-    Request {
-        cpus: n,
-        free,
-        reuse: Reuse::NONE,
-        promised: 0,
-        pod: None,
-        wishes: terms.wishes,
-        devices: terms.devices,
-        memory: None,
-        settings,
-    }
+    let mut request = Request::new(n, free, terms.wishes, &node.settings.placement);
+    request.devices = terms.devices;
+    request.settings.topology_manager.policy = TopologyPolicy::None;
+    // The node's option is for the pod's CPUs, the wish for this container's.
+    request.settings.options.full_pcpus_only = terms.wishes.smt == Some(Smt::FullCores);
+    request
 }
 
 impl PodShare {

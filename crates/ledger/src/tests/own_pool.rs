@@ -5,7 +5,7 @@ use super::hotplug::machine_without;
 use super::resize::resize;
 use super::wishes::{allowing, wishing};
 use super::*;
-use placement::{Scope, TopologyPolicy};
+use placement::{EngineKind, Scope, TopologyPolicy};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use topology::synthetic::Machine;
@@ -504,6 +504,21 @@ fn other_pods_stay_as_without_own_pools() {
         let mut node = Node::with(settings, Vec::new());
         assert_eq!(node.create(&pod, "half", "h", 500).unwrap(), "0-15", "{}", pod.name);
         assert_eq!(claims(&node, &pod), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_slice_is_of_whole_cores_if_its_container_wishes_for_them() {
+    let machine = Machine { cores: 8, threads: 2, ..Machine::default() }.topology().unwrap();
+    for engine in EngineKind::ALL {
+        let mut settings = Settings { namespaces: allowing(&[]).namespaces, ..own_pools() };
+        settings.placement.engine = engine;
+        let ledger = Ledger::new(machine.clone(), settings, Vec::new());
+        let mut node = Node { ledger, set: BTreeMap::new() };
+        let a = wishing(guaranteed("a", 6000), &[("smt", "full-cores")]);
+        let refused = node.create(&a, "own", "o", 3000).unwrap_err();
+        assert!(refused.starts_with("SMTAlignmentError"), "{engine:?}: {refused}");
+        assert_eq!(node.create(&a, "own", "o", 4000).unwrap(), "2-5", "{engine:?}");
     }
 }
 

@@ -269,8 +269,6 @@ struct Envelope<'a> {
 #[derive(Serialize, Deserialize)]
 struct StoredState {
     containers: Vec<StoredClaim>,
-    /// Newer than the format; older versions ignore it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     memory: Vec<StoredMemory>,
 }
 
@@ -282,20 +280,14 @@ struct StoredClaim {
     container: String,
     id: String,
     cpus: String,
-    /// Newer than the format; older versions ignore it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    isolated: bool,
-    /// As `isolated`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    whole_caches: bool,
-    /// As `isolated`: it uses shared CPUs in addition.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// Whether the SMT siblings of `cpus` stay idle.
+    idle_siblings: bool,
+    /// Whether the rest of their uncore caches stays idle.
+    idle_caches: bool,
+    /// Whether it uses shared CPUs in addition.
     mixed: bool,
-    /// In thousandths of a CPU; older versions do not write it, and ignore it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// In thousandths of a CPU, like the limit.
     request: Option<u64>,
-    /// As `request`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
 }
 
@@ -317,8 +309,8 @@ impl StoredClaim {
             container: claim.container.clone(),
             id: claim.id.0.clone(),
             cpus: claim.cpus.to_string(),
-            isolated: claim.margin.siblings,
-            whole_caches: claim.margin.caches,
+            idle_siblings: claim.margin.siblings,
+            idle_caches: claim.margin.caches,
             mixed: claim.mixed,
             request: claim.cpu.request.map(|milli| milli.0),
             limit: claim.cpu.limit.map(|milli| milli.0),
@@ -334,7 +326,7 @@ impl StoredClaim {
             container: self.container,
             id: ContainerId(self.id),
             cpus,
-            margin: Margin { siblings: self.isolated, caches: self.whole_caches },
+            margin: Margin { siblings: self.idle_siblings, caches: self.idle_caches },
             mixed: self.mixed,
             cpu: CpuRequest {
                 request: self.request.map(MilliCpu),
@@ -494,16 +486,35 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_stored_as_an_older_version_ignores_it() {
+    fn every_field_is_written() {
         let text = String::from_utf8(encode(&claims()).unwrap()).unwrap();
+        let claim = concat!(
+            r#"{"pod_uid":"uid-b","namespace":"default","pod":"b","container":"c \"quoted\"","#,
+            r#""id":"id-b","cpus":"8-17,2047","idle_siblings":true,"idle_caches":false,"#,
+            r#""mixed":false,"request":4000,"limit":null}"#
+        );
         let memory = concat!(
             r#""memory":[{"pod_uid":"uid-c","container":"c \"quoted\"","nodes":"0,127","#,
             r#""amounts":{"hugepages-2Mi":1073741824,"memory":3221225472}}]"#
         );
-        assert!(text.contains(memory), "{text}");
-        let none = SavedClaims { memory: Vec::new(), ..claims() };
-        let text = String::from_utf8(encode(&none).unwrap()).unwrap();
-        assert!(!text.contains("memory"), "{text}");
+        assert!(text.contains(claim) && text.contains(memory), "{text}");
+        let text = String::from_utf8(encode(&SavedClaims::default()).unwrap()).unwrap();
+        assert!(text.contains(r#""state":{"containers":[],"memory":[]}"#), "{text}");
+    }
+
+    #[test]
+    fn a_missing_field_is_named_and_an_unknown_one_is_ignored() {
+        let claim = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","idle_siblings":true,"idle_caches":false,"mixed":false,"later":1}"#;
+        let state = format!(r#"{{"containers":[{claim}],"memory":[],"later":[]}}"#);
+        let [read] = &decode(sealed(&state).as_bytes()).unwrap().cpus[..] else { panic!() };
+        assert_eq!(read.margin, Margin { siblings: true, ..Margin::NONE });
+        for field in ["\"idle_siblings\":true,", "\"idle_caches\":false,", "\"mixed\":false,"] {
+            let name = field.split('"').nth(1).unwrap();
+            let why = decode(sealed(&state.replace(field, "")).as_bytes()).unwrap_err();
+            assert!(why.contains(&format!("missing field `{name}`")), "{why}");
+        }
+        let why = decode(sealed(r#"{"containers":[]}"#).as_bytes()).unwrap_err();
+        assert!(why.contains("missing field `memory`"), "{why}");
     }
 
     #[test]
@@ -521,21 +532,6 @@ mod tests {
             let why = decode(sealed(&state).as_bytes()).unwrap_err();
             assert!(why.contains(expect), "{state}: {why}");
         }
-    }
-
-    /// As written before requests were in it, and while the rest of caches could be a pod's own.
-    #[test]
-    fn an_older_file_is_read() {
-        let of_b = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","isolated":true}"#;
-        let of_c = r#"{"pod_uid":"u","namespace":"n","pod":"c","container":"c","id":"j","cpus":"8-10","whole_caches":true,"caches_in_pod":true}"#;
-        let state = format!(r#"{{"containers":[{of_b},{of_c}]}}"#);
-        let SavedClaims { cpus: claims, memory } = decode(sealed(&state).as_bytes()).unwrap();
-        assert_eq!(memory, []);
-        let siblings = Margin { siblings: true, ..Margin::NONE };
-        let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.margin, c.cpu)).collect();
-        let caches = Margin { caches: true, ..Margin::NONE };
-        let none = CpuRequest::default();
-        assert_eq!(read, [("2-3".to_owned(), siblings, none), ("8-10".to_owned(), caches, none)]);
     }
 
     #[test]
@@ -653,7 +649,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_byte_is_noticed_or_harmless(at in 0..800usize, byte: u8) {
+        fn a_changed_byte_is_noticed_or_harmless(at in 0..1200usize, byte: u8) {
             let mut bytes = encode(&claims()).unwrap();
             let at = at % bytes.len();
             bytes[at] = byte;

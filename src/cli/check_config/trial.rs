@@ -11,8 +11,8 @@ use ledger::{
 use std::collections::BTreeMap;
 use topology::Topology;
 
-/// The effect of these settings on claims. The state file has no QoS classes and, from older
-/// versions, no requests: each claim counts as a running container that requests the CPUs it has.
+/// The effect of these settings on claims. The state file has no QoS classes: each claim counts as a
+/// running container that requests the CPUs it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: SavedClaims) -> Outlook {
     let SavedClaims { cpus: claims, memory } = claims;
     let (pods, mut containers): (Vec<Pod>, Vec<Container>) = claims.iter().map(as_listed).unzip();

@@ -14,9 +14,9 @@ fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
     }
 }
 
-/// Writes an earlier plugin's record of its writes: path, bound, values, quota.
+/// Writes an earlier process's record of its writes.
 fn write_record(state: &Path) {
-    let text = "nri-cpu-manager cgroups 1 \nkubepods/burstable\t\t\t0-1,4-7\t\nkubepods/poda\t0-7\t0-7\t0-3\t200000 100000\n";
+    let text = "nri-cpu-manager cgroups 1 \nkubepods/burstable\t\t0-1,4-7\t\t\nkubepods/poda\t0-7\t0-3\t200000 100000\t\n";
     fs::write(state.join("cgroups"), text).unwrap();
 }
 

@@ -101,8 +101,8 @@ impl Memory {
         }
     }
 
-    /// One line per cgroup, its fields separated by tabs: path, value before, nothing (a bound in
-    /// earlier versions), values, quota, `exclusive` or nothing.
+    /// One line per cgroup, its fields separated by tabs: path, value before, values, quota,
+    /// `exclusive` or nothing.
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         for (group, CgroupRecord { before, ours, quota, exclusive }) in &self.groups {
@@ -110,7 +110,7 @@ impl Memory {
             let quota = quota.as_deref().unwrap_or_default();
             let exclusive = if *exclusive { EXCLUSIVE } else { "" };
             let ours = ours.join(";");
-            text += &format!("{group}\t{before}\t\t{ours}\t{quota}\t{exclusive}\n");
+            text += &format!("{group}\t{before}\t{ours}\t{quota}\t{exclusive}\n");
         }
         text
     }
@@ -128,12 +128,11 @@ fn parse_line(line: &str) -> Option<(CgroupPath, CgroupRecord)> {
     let mut parts = line.split('\t');
     let group = CgroupPath::new(parts.next()?)?;
     let before = parts.next()?.parse().ok()?;
-    parts.next()?;
     let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
     let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
-    let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
-    // Earlier versions did not write it.
-    let exclusive = parts.next() == Some(EXCLUSIVE);
+    let quota = parts.next()?;
+    let quota = if quota.is_empty() { None } else { Some(quota.to_owned()) };
+    let exclusive = parts.next()? == EXCLUSIVE;
     Some((group, CgroupRecord { before, ours, quota, exclusive }))
 }
 
@@ -186,10 +185,10 @@ mod tests {
         memory.save();
         assert_eq!(open().get(&group), Some(&record));
         let text = fs::read_to_string(&path).unwrap();
-        // An earlier version stored bounds.
-        fs::write(&path, text.replace("0-9\t\t", "0-9\t0-7\t")).unwrap();
-        assert_eq!(open().get(&group), Some(&record));
-        for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
+        assert!(text.ends_with("\t0-9\t0-3;0-1,4\t400000 100000\texclusive\n"), "{text}");
+        for damaged in
+            ["", "x", &text.replace("0-3", "zz"), &text.replace("\texclusive", ""), &text[..30]]
+        {
             fs::write(&path, damaged).unwrap();
             assert_eq!(open().get(&group), None, "{damaged}");
         }

@@ -37,7 +37,6 @@ pub struct Noise {
     pub samples: usize,
     pub visibility: Visibility,
     /// Why no interrupts are visible; `null` if they are.
-    #[serde(default)]
     pub interrupts_error: Option<String>,
     /// In the order in which the owners were given.
     pub containers: Vec<ContainerNoise>,

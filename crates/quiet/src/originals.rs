@@ -61,7 +61,6 @@ impl fmt::Display for Value {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The handlers of an interrupt. The kernel gives the number of one that is gone to another device.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) names: Vec<String>,
     pub(crate) before: Value,
     /// Values of this program. Between a write and its verification, and after a crash, any may be in
@@ -102,7 +101,6 @@ struct Content {
     version: u32,
     boot: String,
     records: Vec<(Setting, Record)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     banned: Option<Banned>,
 }
 
@@ -381,6 +379,7 @@ pub(crate) mod tests {
             ("devices/system", "../system"),
             ("devices/system", "/devices"),
             ("0-7", "zz"),
+            ("\"names\":[\"nic\"],", ""),
             ("{\"cpus\":\"0-7\"}", "{\"text\":\"0-7\"}"),
         ] {
             *file.content.lock().unwrap() = good.replacen(from, to, 1).into_bytes();

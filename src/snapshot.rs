@@ -14,7 +14,6 @@ const VERSION: u32 = 1;
 
 /// A machine. CPUs are lists in the kernel's format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Snapshot {
     pub version: u32,
     pub sockets: Vec<Part>,
@@ -23,24 +22,18 @@ pub struct Snapshot {
     /// The online CPUs of each core.
     pub cores: Vec<String>,
     /// If known, by socket; numbers restart in each socket.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dies: Vec<Part>,
     /// Online CPUs, on hybrid machines.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub performance_cpus: String,
     /// Online CPUs, on hybrid machines.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub efficient_cpus: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offline_cpus: Vec<Offline>,
     /// See [`Facts::isolated`].
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub isolated_cpus: String,
 }
 
 /// A socket or a die.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Part {
     pub id: usize,
     /// Online.
@@ -48,38 +41,29 @@ pub struct Part {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeSnapshot {
     pub id: usize,
     /// Online; empty for a node that has memory only.
     pub cpus: String,
     /// See [`NodeFacts::distances`].
-    #[serde(default)]
     pub distances: Vec<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// The number of huge pages in its pools, by the size of a page in bytes.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub huge_pages: BTreeMap<u64, u64>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub memoryless: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Cache {
     pub id: usize,
     /// Online.
     pub cpus: String,
     /// 3 for an L3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Offline {
     pub cpu: usize,
     pub numa_node: Option<usize>,

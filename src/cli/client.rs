@@ -23,7 +23,9 @@ pub enum ClientError {
     Answer(#[from] io::Error),
     #[error("{0}")]
     Refused(String),
-    #[error("invalid answer from the plugin ({0}): it may have another version than this program")]
+    #[error(
+        "invalid answer from the plugin ({0}): it may have another version than this program: run the plugin's own. In Kubernetes: kubectl exec into its pod"
+    )]
     Form(#[from] serde_json::Error),
 }
 

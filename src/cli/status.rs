@@ -281,8 +281,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     }
     writeln!(f)?;
     match Picture::of_status(node) {
-        Ok(Some(picture)) => writeln!(f, "{}", drawn::draw(&picture, style))?,
-        Ok(None) => {}
+        Ok(picture) => writeln!(f, "{}", drawn::draw(&picture, style))?,
         Err(error) => writeln!(f, "no picture: {error}\n")?,
     }
     writeln!(f, "{}", table(&domains(node)))?;

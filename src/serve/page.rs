@@ -60,7 +60,6 @@ pub fn fragment(status: &Status) -> String {
 pub fn picture(status: &Status) -> Result<String, String> {
     let node = status.node.as_ref().ok_or_else(|| status.obstacles.join("; "))?;
     let picture = Picture::of_status(node).map_err(|error| error.to_string())?;
-    let picture = picture.ok_or("this version of the plugin does not describe the machine")?;
     Ok(svg::file(&picture, &format!("{}, {}", heading(status), status.at)))
 }
 
@@ -76,8 +75,7 @@ fn write(html: &mut String, status: &Status) -> fmt::Result {
     write!(html, "</dl>")?;
     let Some(node) = &status.node else { return Ok(()) };
     match Picture::of_status(node) {
-        Ok(Some(picture)) => write_picture(html, &picture)?,
-        Ok(None) => {}
+        Ok(picture) => write_picture(html, &picture)?,
         Err(error) => write!(html, "<p class=\"obstacle\">{}</p>", escaped(&error.to_string()))?,
     }
     write_containers(html, node, &status.at)?;

@@ -39,7 +39,7 @@ pub struct Explanation {
     /// Where it runs; `null` if it does not exist.
     pub cpus: Option<CpuSet>,
     /// Absent if its memory is not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ContainerMemoryStatus>,
     /// The reasons, a sentence each.
     pub why: Vec<String>,
@@ -66,7 +66,7 @@ pub struct DecisionStatus {
     pub uncore_caches: Vec<CacheStatus>,
     /// Sets of NUMA nodes that were offered for its memory, or in pod scope for its pod's; the smallest
     /// first. Absent if CPUs and memory were not chosen together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_candidates: Option<Vec<MemorySetStatus>>,
 }
 

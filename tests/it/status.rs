@@ -12,9 +12,9 @@ use nri_cpu_manager::serve::page;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
 use nri_cpu_manager::view::status::{
-    ConfigStatus, ContainerMemoryStatus, ContainerStatus, CpuStatus, InterruptStatus,
-    InterruptsStatus, JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus,
-    PlacementStatus, QuietStatus,
+    ContainerMemoryStatus, ContainerStatus, CpuStatus, InterruptStatus, InterruptsStatus,
+    JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus, PlacementStatus,
+    QuietStatus,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -311,21 +311,57 @@ async fn status_has_the_configuration_in_force() {
         assert_eq!(changed["namespaces"][0]["name"], "hpc");
         assert_eq!(changed["namespaces"][0]["allow"][1], "uncore: require");
         assert_eq!(changed["namespaces"][1]["cpu_manager_policy"], "none");
-
-        // The status of a plugin from before these fields.
-        let mut before = changed;
-        before.as_object_mut().unwrap().retain(|name, _| is_in_first_version(name));
-        let read: ConfigStatus = serde_json::from_value(before).unwrap();
-        assert_eq!((read.own.to_string(), read.namespaces.len()), (String::new(), 0));
     })
     .await;
 }
 
-/// Whether the first version of the JSON had this field.
-fn is_in_first_version(name: &str) -> bool {
-    name.starts_with("cpu_manager")
-        || name.starts_with("topology")
-        || ["exclusivity", "strict"].contains(&name)
+/// A plugin of another version may have other fields.
+#[tokio::test]
+async fn an_unknown_field_is_ignored_and_a_missing_one_is_named() {
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["status", "--output", "json"]).await.unwrap();
+        let mut status: Value = serde_json::from_str(&text).unwrap();
+        for place in ["", "/node", "/node/cpus", "/node/machine", "/node/machine/numa_nodes/0"] {
+            status.pointer_mut(place).unwrap()["later"] = "x".into();
+        }
+        let shown = shown(&status).await.unwrap();
+        has(&shown, &["runtime:  containerd v2.1.9", "uncore cache 8"]);
+        for (place, field) in [
+            ("/node", "drifting"),
+            ("/node", "isolation"),
+            ("/node", "machine"),
+            ("/node/config", "placement"),
+            ("/node/cpus", "lent"),
+            ("/node/machine", "dies"),
+            ("/node/machine/numa_nodes/0", "distances"),
+            ("/node/containers/0", "idle"),
+        ] {
+            let mut other = status.clone();
+            let object = other.pointer_mut(place).unwrap().as_object_mut().unwrap();
+            object.remove(field).expect(field);
+            let error = self::shown(&other).await.unwrap_err();
+            let missing = format!("invalid answer from the plugin (missing field `{field}`)");
+            has(&error, &[&missing, "another version than this program: run the plugin's own"]);
+        }
+    })
+    .await;
+}
+
+/// The text of `status` when the plugin's answer is this.
+async fn shown(status: &Value) -> Result<String, String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let dir = tempfile::tempdir().unwrap();
+    let listener = tokio::net::UnixListener::bind(dir.path().join("status.sock")).unwrap();
+    let answer = format!("HTTP/1.1 200 OK\r\n\r\n{status}");
+    let plugin = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read(&mut [0; 4096]).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let text = command(dir.path(), &["status"]).await;
+    plugin.await.unwrap();
+    text
 }
 
 #[tokio::test]

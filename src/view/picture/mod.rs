@@ -226,14 +226,12 @@ impl Picture {
         picture
     }
 
-    /// Draws the node of a status; `None` if the status is from a version that does not describe
-    /// the machine.
+    /// Draws the node of a status.
     ///
     /// # Errors
     /// The description is not one of a machine.
-    pub fn of_status(node: &NodeStatus) -> Result<Option<Picture>, SnapshotError> {
-        let Some(machine) = &node.machine else { return Ok(None) };
-        let (topology, _) = machine.read()?;
+    pub fn of_status(node: &NodeStatus) -> Result<Picture, SnapshotError> {
+        let (topology, _) = node.machine.read()?;
         let tenants = node.containers.iter().filter_map(|one| {
             Some(Tenant {
                 badge: one.badge?,
@@ -269,7 +267,7 @@ impl Picture {
         };
         let memory = node.memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
         let picture = Picture::of(&topology, occupancy);
-        Ok(Some(Picture { facts: facts(node), memory, ..picture }))
+        Ok(Picture { facts: facts(node), memory, ..picture })
     }
 
     /// All cells, in the order of the drawing.

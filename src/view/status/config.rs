@@ -18,12 +18,10 @@ pub struct ConfigStatus {
     pub cpu_manager_policy_options: String,
     pub topology_manager_policy: String,
     /// The topology manager's options that are on.
-    #[serde(default)]
     pub topology_manager_policy_options: String,
     /// `container` or `pod`.
     pub topology_manager_scope: String,
     /// `None` or `Static`: whether memory is counted by NUMA node.
-    #[serde(default)]
     pub memory_manager_policy: String,
     /// `kernel`, `groups` or `runtime`; `auto` only if this describes a file.
     pub exclusivity: String,
@@ -32,7 +30,6 @@ pub struct ConfigStatus {
     #[serde(flatten)]
     pub own: OwnSettings,
     /// The most specific namespace or pattern first. Pods of all others may have no wishes.
-    #[serde(default)]
     pub namespaces: Vec<BoundsReport>,
 }
 
@@ -121,7 +118,6 @@ impl ConfigStatus {
 
 /// Settings for which the kubelet has no names. The default is the configuration's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct OwnSettings {
     /// `kubelet` or `compact`: how exclusive CPUs are chosen.
     pub placement: String,

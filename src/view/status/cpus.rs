@@ -38,23 +38,17 @@ pub struct CpuStatus {
     pub shared: CpuSet,
     /// Of `shared`, those that belong to a container which has ended, until it is back or its pod
     /// ends.
-    #[serde(default)]
     pub lent: CpuSet,
     /// In cpuset partitions of other programs: no container can run there.
-    #[serde(default)]
     pub foreign: CpuSet,
     /// Isolated when the kernel was booted (`isolcpus=`), and not reserved: never shared.
-    #[serde(default)]
     pub isolated: CpuSet,
     /// Of `isolated`, those that could become exclusive now to a container that may have isolated
     /// CPUs.
-    #[serde(default)]
     pub isolated_free: CpuSet,
     /// How many cores have a number of online CPUs, where cores differ.
-    #[serde(default)]
     pub core_sizes: BTreeMap<usize, usize>,
     /// Numbers of CPUs that no container gets here, not even without others; a list like `1,3-7`.
-    #[serde(default)]
     pub never_fit: String,
 }
 

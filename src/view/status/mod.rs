@@ -46,7 +46,6 @@ pub struct Status {
     pub version: u32,
     pub plugin_version: String,
     /// `null` if the plugin does not know it.
-    #[serde(default)]
     pub node_name: Option<String>,
     /// When this was written, in RFC 3339 as all moments here.
     pub at: String,
@@ -87,11 +86,9 @@ pub struct NodeStatus {
     /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<String, f64>,
     /// Absent if memory is not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// `null` from versions without this field.
-    #[serde(default)]
-    pub machine: Option<Snapshot>,
+    pub machine: Snapshot,
     /// By namespace, pod and name, in natural order.
     pub containers: Vec<ContainerStatus>,
     /// The last refusals, the oldest first.
@@ -99,70 +96,55 @@ pub struct NodeStatus {
     /// The last drifts and other troubles, the oldest first.
     pub troubles: Vec<RecordStatus>,
     /// Containers that differ from the decision now, despite repairs.
-    #[serde(default)]
     pub drifting: usize,
     /// Containers that differ from the decision because the runtime has not changed them yet.
-    #[serde(default)]
     pub late: usize,
     /// How long the runtime takes to change a container; `null` before the first measurement.
-    #[serde(default)]
     pub runtime_change_seconds: Option<f64>,
     /// Containers moved while they ran, by reason.
     pub moves: BTreeMap<String, u64>,
     /// Moves of running containers to better CPUs; `null` if not configured.
-    #[serde(default)]
     pub rebalance: Option<RebalanceStatus>,
     /// The placement quality of existing containers with exclusive CPUs.
-    #[serde(default)]
     pub alignment: LiveScore,
     /// How often the kernel refused a partition for a container.
     pub kernel_refusals: u64,
     /// Why the last write of the checkpoint failed; `null` if it succeeded.
     pub checkpoint_error: Option<String>,
     /// Why cgroups are not writable, and the effect; `null` if they are.
-    #[serde(default)]
     pub cgroups_error: Option<String>,
     /// Why the runtime enforces exclusivity although cgroups were configured to; `null` otherwise.
-    #[serde(default)]
     pub groups_given_up: Option<String>,
     /// Why the mechanism is not the configuration's first choice; `null` if it is.
-    #[serde(default)]
     pub exclusivity_because: Option<String>,
     /// Cgroups that cannot be relied on at present, with the reason: each child cgroup is bound
     /// individually.
-    #[serde(default)]
     pub distrusted_groups: BTreeMap<String, String>,
     /// Pods, by uid, whose shared containers the runtime updates although cgroups bind others, with
     /// the reason.
-    #[serde(default)]
     pub unbound_pods: BTreeMap<String, String>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
-    #[serde(default)]
     pub group_bounds: BTreeMap<String, CpuSet>,
     /// When each of these bounds was found, and what removes it, by cgroup.
-    #[serde(default)]
     pub group_bound_details: BTreeMap<String, BoundDetails>,
     /// Whether the kubelet says on which NUMA nodes devices are: `unasked`, `unmounted`, `answers`, or
     /// `fails: ` and why.
-    #[serde(default)]
     pub kubelet_devices: String,
     /// Cpuset partitions of other programs, by cgroup: no container can run on their CPUs.
-    #[serde(default)]
     pub foreign_partitions: BTreeMap<String, CpuSet>,
     /// Interrupts on exclusive CPUs; absent while no container asks for quiet CPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub interrupts: Option<InterruptsStatus>,
     /// What ran or fired on exclusive CPUs in the last minute besides their containers, as `noise --output
     /// json` has it, without what is expected. Absent without exclusive CPUs, and while nothing was
     /// observed yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<Noise>,
     /// Why nothing can be observed on exclusive CPUs, and what to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_error: Option<String>,
-    /// What the kernel keeps away from isolated partitions, a sentence each; absent without
+    /// What the kernel keeps away from isolated partitions, a sentence each; empty without
     /// `cpusetPartition: isolated`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub isolation: Vec<String>,
     /// Set by [`NodeStatus::show_only`]; the plugin itself always sends all namespaces.
     #[serde(skip)]
@@ -187,7 +169,6 @@ pub struct BoundDetails {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
     /// The letters in pictures of a container with exclusive CPUs.
-    #[serde(default)]
     pub badge: Option<Badge>,
     pub namespace: String,
     pub pod: String,
@@ -196,7 +177,6 @@ pub struct ContainerStatus {
     /// The runtime's id.
     pub id: String,
     /// Its cgroup, below the root of the hierarchy; `null` if the runtime does not report it.
-    #[serde(default)]
     pub cgroup: Option<String>,
     /// `created`, `running`, or `ended` (its CPUs are kept until its pod ends).
     pub state: String,
@@ -204,22 +184,16 @@ pub struct ContainerStatus {
     /// Where it runs.
     pub cpus: CpuSet,
     /// Whether its pod is for the reserved CPUs, and so gets no exclusive ones.
-    #[serde(default)]
     pub reserved: bool,
     /// Of `cpus`, those that it shares although it has exclusive ones (`cpus: exclusive+shared`).
-    #[serde(default)]
     pub shared: CpuSet,
     /// Of `cpus`, those that it shares with containers of its pod only.
-    #[serde(default)]
     pub own_pool: CpuSet,
     /// The letters of `own_pool` in pictures.
-    #[serde(default)]
     pub pool_badge: Option<Badge>,
     /// Of `cpus`, those that it loses soon, after a resize.
-    #[serde(default)]
     pub leaving: CpuSet,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
-    #[serde(default)]
     pub idle: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
     pub asks: Option<usize>,
@@ -227,19 +201,18 @@ pub struct ContainerStatus {
     #[serde(flatten)]
     pub placement: PlacementStatus,
     /// Absent if its memory is not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ContainerMemoryStatus>,
     /// `kernel`, `groups` or `runtime`, for exclusive CPUs.
     pub kept_by: Option<String>,
     /// Interrupts and latency knobs of its exclusive CPUs; absent if it asks for nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet: Option<QuietStatus>,
     /// When it was created, if the runtime reports that.
     pub created: Option<String>,
     /// Since when it has these exclusive CPUs, if this process knows.
     pub since: Option<String>,
     /// Why `rebalance` does not move it now; `null` if it may, or nothing moves.
-    #[serde(default)]
     pub stays: Option<StayStatus>,
 }
 
@@ -402,7 +375,7 @@ impl NodeStatus {
             uncore_caches,
             fragmentation: scattered.into(),
             memory: MemoryStatus::of(view),
-            machine: Some(Snapshot::of(&view.topology, &Sizes::default())),
+            machine: Snapshot::of(&view.topology, &Sizes::default()),
             containers: ContainerStatus::all(node),
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),

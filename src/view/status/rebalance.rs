@@ -10,15 +10,12 @@ pub struct RebalanceStatus {
     pub mode: String,
     pub moves_per_100_starts: u32,
     /// How long containers stay after their start and after a move.
-    #[serde(default)]
     pub min_stay_seconds: u64,
     /// How many containers may move now.
     pub moves_left: usize,
     /// How many of these may move without a container that starts.
-    #[serde(default)]
     pub spare_moves: usize,
     /// The most that may move at once.
-    #[serde(default)]
     pub moves_at_most: usize,
     /// Containers that were moved for one that started, and after one had ended.
     pub arrival: u64,
@@ -32,14 +29,11 @@ pub struct RebalanceStatus {
     pub cpus: u64,
     pub across_numa_nodes: u64,
     /// The last plan for each occasion that has had one.
-    #[serde(default)]
     pub last_plans: Vec<PlanStatus>,
     /// Whether containers move only in the response to the creation of another one, because the
     /// plugin cannot write cgroups or the runtime enforces exclusivity.
-    #[serde(default)]
     pub only_at_creations: bool,
     /// Whether containers move although the CPU affinities of their threads cannot be seen.
-    #[serde(default)]
     pub threads_unseen: bool,
 }
 

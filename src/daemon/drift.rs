@@ -67,7 +67,7 @@ impl Action {
     fn name(self) -> &'static str {
         match self {
             Action::Written => "written",
-            Action::Sent => "told",
+            Action::Sent => "sent",
             Action::Deferred => "deferred",
             Action::Widened => "widened",
             Action::Inherited | Action::Nothing => "none",
@@ -170,5 +170,19 @@ mod tests {
         };
         assert_eq!(compared(&target, &Drift::Set(found)), set);
         assert_eq!(compared(&target, &Drift::Effective(found)), runs_on);
+    }
+
+    #[test]
+    fn the_labels_of_repairs_are_documented() {
+        let page = include_str!("../../docs/metrics.md");
+        let mut rows = page.lines().filter(|line| line.contains("drift_repairs_total"));
+        let row = rows.next().unwrap();
+        let actions =
+            [Action::Written, Action::Sent, Action::Deferred, Action::Widened, Action::Nothing];
+        let labels = actions.map(Action::name);
+        assert_eq!(labels, ["written", "sent", "deferred", "widened", "none"]);
+        for label in labels {
+            assert!(row.contains(&format!("`{label}`")), "{label}: {row}");
+        }
     }
 }

@@ -142,10 +142,6 @@ impl StateDir {
         lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    pub fn path(&self) -> &Path {
-        &self.dir
-    }
-
     /// For everything else that is written into the directory.
     pub fn disk(&self) -> &Disk {
         &self.disk
@@ -602,7 +598,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1755)).unwrap();
         let state = StateDir::open(dir.path()).unwrap();
-        assert_eq!(fs::metadata(state.path()).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::metadata(&state.dir).unwrap().mode() & 0o7777, 0o700);
     }
 
     #[test]

@@ -87,12 +87,8 @@ impl Annotations {
         self.left_to_runtime
     }
 
-    /// The wishes for the container of this name, in annotations for this plugin.
-    pub fn of(&self, container: &str) -> &Asked {
-        self.own.of(container)
-    }
-
-    /// [`Annotations::of`], and with `reads_crio` what annotations for CRI-O ask for in addition.
+    /// The wishes for the container of this name, in annotations for this plugin; with `reads_crio`
+    /// what annotations for CRI-O ask for in addition.
     pub(super) fn read(&self, container: &str, reads_crio: bool) -> Cow<'_, Asked> {
         let own = self.own.of(container);
         let crio = self.crio.of(container);

@@ -154,11 +154,6 @@ impl Ledger {
         target::reach(&self.node, &self.pool, self.books.find(id)?)
     }
 
-    /// Whether a container with exclusive CPUs wants interrupts kept off some, or latency knobs.
-    pub fn asks_for_quiet(&self) -> bool {
-        self.books.containers().any(|container| quieting::asks(&self.node, container.entry))
-    }
-
     /// The exclusive CPUs of this container on which interrupts may stay; empty unless it has
     /// `interrupts: housekeeping`.
     pub fn housekeeping(&self, id: &ContainerId) -> CpuSet {

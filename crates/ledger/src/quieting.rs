@@ -30,12 +30,6 @@ fn has_exclusive(node: &Node, entry: &ContainerEntry) -> bool {
     node.assigns() && entry.claim().is_some() && !entry.is_lent()
 }
 
-/// Whether a container asks for anything.
-pub(super) fn asks(node: &Node, entry: &ContainerEntry) -> bool {
-    interrupts(node, entry) != InterruptMode::Leave
-        || (has_exclusive(node, entry) && entry.terms.knobs != Knobs::NONE)
-}
-
 /// The exclusive CPUs of a container on which interrupts may stay; none unless it keeps a core for
 /// them.
 pub(super) fn housekeeping(node: &Node, ContainerRef { entry, .. }: ContainerRef<'_>) -> CpuSet {

@@ -122,13 +122,6 @@ impl View {
         counts
     }
 
-    /// As [`Ledger::asks_for_quiet`](super::Ledger::asks_for_quiet).
-    pub fn asks_for_quiet(&self) -> bool {
-        self.containers.iter().any(|container| {
-            container.interrupts != InterruptMode::Leave || container.knobs != Knobs::NONE
-        })
-    }
-
     /// A container's counted memory; `None` if memory is not counted now.
     pub fn memory_of<'a>(&self, container: &'a ContainerView) -> Option<&'a MemoryOnNodes> {
         if self.settings.memory.is_some() { container.memory.as_ref() } else { None }

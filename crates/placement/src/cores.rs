@@ -84,11 +84,6 @@ impl CoreSizes {
         rest
     }
 
-    /// Whether all pieces have one size, or there are none.
-    pub fn are_equal(&self) -> bool {
-        self.counts.len() <= 1
-    }
-
     /// The size that most CPUs are in pieces of, the larger of two; 1 without pieces.
     pub fn usual(&self) -> usize {
         let most = self.counts.iter().max_by_key(|(size, count)| (size * count, *size));

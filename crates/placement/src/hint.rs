@@ -70,10 +70,4 @@ impl Distances {
         let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to)));
         pairs.map(|(from, to)| u64::from(self.between(from, to))).sum()
     }
-
-    /// The average distance in a set as KEP-3545 defines it. Sets of one size have the same order
-    /// by [`total`](Distances::total), which needs no division.
-    pub fn average(&self, nodes: NodeSet) -> f64 {
-        self.total(nodes) as f64 / (nodes.len() * nodes.len()).max(1) as f64
-    }
 }

@@ -4,7 +4,6 @@ use crate::knobs::Knobs;
 use crate::plan::Area;
 use cpuset::CpuSet;
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 /// What happens to device interrupts on a container's exclusive CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -29,21 +28,6 @@ impl InterruptMode {
             InterruptMode::Away => "away",
             InterruptMode::Housekeeping => "housekeeping",
         }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnknownMode(String);
-
-impl FromStr for InterruptMode {
-    type Err = UnknownMode;
-
-    fn from_str(word: &str) -> Result<InterruptMode, UnknownMode> {
-        let mode = InterruptMode::ALL.into_iter().find(|mode| mode.name() == word);
-        mode.ok_or_else(|| {
-            UnknownMode(wording::unknown(word, &InterruptMode::ALL.map(|m| m.name())))
-        })
     }
 }
 
@@ -126,16 +110,5 @@ mod tests {
             };
             assert_eq!(goal.avoided().to_string(), avoided, "{has}");
         }
-    }
-
-    #[test]
-    fn modes_have_words() {
-        for mode in InterruptMode::ALL {
-            assert_eq!(mode.name().parse(), Ok(mode));
-        }
-        assert_eq!(
-            "awya".parse::<InterruptMode>().unwrap_err().to_string(),
-            "\"awya\" is unknown, expected leave or away or housekeeping (did you mean away?)"
-        );
     }
 }

@@ -52,7 +52,7 @@ mod plan;
 mod steer;
 
 pub use access::unwritable;
-pub use goal::{Goal, InterruptMode, QuietContainer, UnknownMode};
+pub use goal::{Goal, InterruptMode, QuietContainer};
 pub use interrupts::{Interrupt, Interrupts, read as read_interrupts};
 pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance};
 pub use knobs::{CStates, Denied, KnobError, Knobs, frequency};

@@ -29,13 +29,16 @@ fn named(count: usize) -> impl Iterator<Item = (String, &'static str)> {
 #[test]
 fn more_annotations_than_the_limit_refuse_every_container_without_repeating_them() {
     let most: Annotations = named(MAX_ANNOTATIONS).chain([("example.org/a".into(), "")]).collect();
-    assert_eq!(most.of("c0").cpus, Some(Cpus::Exclusive));
-    assert_eq!((most.of("c0").error.as_ref(), most.of("other")), (None, &Asked::default()));
+    assert_eq!(most.read("c0", false).cpus, Some(Cpus::Exclusive));
+    assert_eq!(
+        (most.read("c0", false).error.as_ref(), &*most.read("other", false)),
+        (None, &Asked::default())
+    );
     for count in [MAX_ANNOTATIONS + 1, 6096] {
         let annotations: Annotations = named(count).collect();
         assert!(!annotations.is_empty() && annotations.own.named.is_empty());
         for container in ["c0", "other"] {
-            let asked = annotations.of(container);
+            let asked = annotations.read(container, false);
             assert_eq!(
                 asked.error.as_ref().unwrap().to_string(),
                 "WishNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; \
@@ -149,7 +152,7 @@ fn more_annotations_for_crio_than_the_limit_refuse_where_they_count() {
     let many = |count: usize| (0..count).map(|at| (format!("cpu-quota.crio.io/c{at}"), "disable"));
     let most: Annotations = many(MAX_ANNOTATIONS).chain(named(MAX_ANNOTATIONS)).collect();
     assert_eq!(most.read("c0", true).error, None);
-    assert_eq!(most.of("c0").cpus, Some(Cpus::Exclusive));
+    assert_eq!(most.read("c0", false).cpus, Some(Cpus::Exclusive));
     let more: Annotations = many(MAX_ANNOTATIONS + 1).chain(named(1)).collect();
     assert_eq!(more.read("c0", false).error, None);
     assert_eq!(
@@ -159,7 +162,7 @@ fn more_annotations_for_crio_than_the_limit_refuse_where_they_count() {
     );
     // The plugin's own ones may be behind those that were read.
     let flood: Annotations = many(6000).chain(named(1)).collect();
-    assert!(flood.of("c0").error.is_some());
+    assert!(flood.read("c0", false).error.is_some());
 }
 
 #[test]
@@ -215,7 +218,7 @@ proptest! {
         let annotations: Annotations = said.iter().collect();
         prop_assert_eq!(annotations.is_empty(), said.is_empty());
         for container in ["a", "b", "c", ""] {
-            let asked = annotations.of(container);
+            let asked = annotations.read(container, false);
             let mut wishes: Vec<Wish> = asked.list().collect();
             let (mut expected, is_wrong) = expected(&said, container);
             wishes.sort_unstable();

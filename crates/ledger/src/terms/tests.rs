@@ -19,7 +19,7 @@ fn everything() -> Bounds {
 /// The wishes of container `db` in a pod with these annotations, or the refusal.
 fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
     let annotations: Annotations = annotations.iter().copied().collect();
-    match resolve(annotations.of("db"), "hpc", bounds) {
+    match resolve(&annotations.read("db", false), "hpc", bounds) {
         Ok(Terms { cpus, wishes, interrupts, knobs, .. }) => {
             let all = cpus.map(Wish::Cpus).into_iter().chain(Wish::list(&wishes));
             let all = all.chain(interrupts.map(Wish::Interrupts)).map(|wish| wish.to_string());

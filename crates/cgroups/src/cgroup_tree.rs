@@ -110,6 +110,42 @@ pub enum Refused {
     NotExclusive,
 }
 
+/// A tree that stands in for a kernel. A plan reads all of this from the kernel's files instead.
+#[cfg(any(test, feature = "model"))]
+impl CgroupTree {
+    pub fn with_rules(self, rules: KernelRules) -> CgroupTree {
+        CgroupTree { rules, ..self }
+    }
+
+    /// This tree under a newer kernel, which lets populated cgroups be emptied.
+    pub fn emptying_populated(self) -> CgroupTree {
+        CgroupTree { empties_populated: true, ..self }
+    }
+
+    /// Removes a cgroup and those below it. A partition's CPUs return to the cgroups outside it.
+    pub fn remove(&mut self, group: &CgroupPath) {
+        self.groups.retain(|other, _| other != group && !other.is_below(group));
+    }
+
+    /// Whether siblings cannot have the same CPUs. No file shows this: a cgroup whose files were recorded
+    /// counts as exclusive if it is a valid partition.
+    pub fn is_exclusive(&self, group: &CgroupPath) -> bool {
+        self.groups.get(group).is_some_and(|group| group.flagged)
+    }
+
+    /// Sets whether a cgroup has processes.
+    pub fn occupy(&mut self, group: &CgroupPath, occupied: bool) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.occupied = occupied;
+        }
+    }
+
+    pub fn set_online(&mut self, online: CpuSet) {
+        self.online = online;
+        KernelModel::of(self).update_online();
+    }
+}
+
 impl CgroupTree {
     pub fn new(online: CpuSet, possible: CpuSet) -> CgroupTree {
         CgroupTree {
@@ -121,37 +157,12 @@ impl CgroupTree {
         }
     }
 
-    pub fn with_rules(self, rules: KernelRules) -> CgroupTree {
-        CgroupTree { rules, ..self }
-    }
-
-    /// This tree under a newer kernel, which lets populated cgroups be emptied.
-    pub fn emptying_populated(self) -> CgroupTree {
-        CgroupTree { empties_populated: true, ..self }
-    }
-
     /// Makes a cgroup and those above it, unless they exist.
     pub fn make(&mut self, group: &CgroupPath) {
         for above in group.ancestors() {
             self.groups.entry(above).or_default();
         }
         self.groups.entry(group.clone()).or_default();
-    }
-
-    /// Removes a cgroup and those below it. A partition's CPUs return to the cgroups outside it.
-    pub fn remove(&mut self, group: &CgroupPath) {
-        self.groups.retain(|other, _| other != group && !other.is_below(group));
-    }
-
-    pub fn occupy(&mut self, group: &CgroupPath, occupied: bool) {
-        if let Some(group) = self.groups.get_mut(group) {
-            group.occupied = occupied;
-        }
-    }
-
-    pub fn set_online(&mut self, online: CpuSet) {
-        self.online = online;
-        KernelModel::of(self).update_online();
     }
 
     /// Writes a file; a refusal changes nothing. A write that succeeds may still leave the cgroup, or
@@ -250,13 +261,6 @@ impl CgroupTree {
         }
     }
 
-    /// The CPUs that the root has not given to partitions: all of its processes run there.
-    pub fn free(&self) -> CpuSet {
-        let partitions = self.groups.values().map(|group| group.partition);
-        let partitions = partitions.filter(|files| files.state.is_valid());
-        self.online - partitions.map(|files| files.effective).collect::<CpuSet>()
-    }
-
     /// The effective CPUs of its parent.
     pub fn above(&self, group: &CgroupPath) -> CpuSet {
         match group.parent() {
@@ -287,12 +291,6 @@ impl CgroupTree {
     pub fn is_cut_empty(&self, group: &CgroupPath) -> bool {
         let set = self.cpus(group).unwrap_or_default();
         !set.is_empty() && !self.is_partition(group) && set.is_disjoint(&self.above(group))
-    }
-
-    /// Whether siblings cannot have the same CPUs. No file shows this: a cgroup whose files were recorded
-    /// counts as exclusive if it is a valid partition.
-    pub fn is_exclusive(&self, group: &CgroupPath) -> bool {
-        self.groups.get(group).is_some_and(|group| group.flagged)
     }
 
     pub fn is_partition(&self, group: &CgroupPath) -> bool {
@@ -441,27 +439,6 @@ impl<'t> KernelModel<'t> {
             (Member | Invalid(_), Some(kind)) => self.make_partition(group, kind),
         }
         self.update_below(group);
-    }
-
-    /// Call it once the tree has the new online CPUs. An offline CPU stays with its partition.
-    ///
-    /// Not modelled: under the oldest rules, the root gets all CPUs back when no CPU outside partitions
-    /// is left, although the partitions stay valid.
-    fn update_online(&mut self) {
-        let given_away = self.tree.given_away();
-        let nothing_left = !given_away.is_empty() && self.tree.online.is_subset(&given_away);
-        let invalidates_all = nothing_left && self.rules() >= KernelRules::PartitionsFollow;
-        for group in self.groups() {
-            let cgroup = self.cgroup(&group);
-            if cgroup.is_valid() {
-                let no_cpus = (cgroup.partition.effective & self.tree.online).is_empty();
-                if invalidates_all || (no_cpus && self.tree.is_populated(&group)) {
-                    self.invalidate(&group);
-                }
-            } else if !cgroup.is_member() && group.parent().is_none() {
-                self.recover(&group);
-            }
-        }
     }
 
     fn rules(&self) -> KernelRules {
@@ -642,24 +619,6 @@ impl<'t> KernelModel<'t> {
         !needed.is_empty() && self.can_add(cpus)
     }
 
-    /// Makes an invalid first-level partition valid again if that has become possible.
-    fn recover(&mut self, group: &CgroupPath) {
-        let cgroup = self.cgroup(group);
-        let requested = cgroup.requested();
-        let PartitionState::Invalid(kind) = cgroup.partition.state else { return };
-        let mut siblings = self.siblings(group).into_iter();
-        let overlaps =
-            siblings.any(|other| !requested.is_disjoint(&self.cgroup(&other).requested()));
-        if cgroup.partition.effective.is_empty()
-            || overlaps
-            || self.leaves_no_cpus(group, requested)
-        {
-            return;
-        }
-        self.cgroup_mut(group).partition.state = PartitionState::Valid(kind);
-        self.raise_flag(group);
-    }
-
     /// A remote partition keeps its flag, which binds its siblings on older kernels.
     fn invalidate(&mut self, group: &CgroupPath) {
         if !self.is_remote(group) {
@@ -745,6 +704,48 @@ impl<'t> KernelModel<'t> {
         if !fits {
             self.invalidate(group);
         }
+    }
+}
+
+#[cfg(any(test, feature = "model"))]
+impl KernelModel<'_> {
+    /// Call it once the tree has the new online CPUs. An offline CPU stays with its partition.
+    ///
+    /// Not modelled: under the oldest rules, the root gets all CPUs back when no CPU outside partitions
+    /// is left, although the partitions stay valid.
+    fn update_online(&mut self) {
+        let given_away = self.tree.given_away();
+        let nothing_left = !given_away.is_empty() && self.tree.online.is_subset(&given_away);
+        let invalidates_all = nothing_left && self.rules() >= KernelRules::PartitionsFollow;
+        for group in self.groups() {
+            let cgroup = self.cgroup(&group);
+            if cgroup.is_valid() {
+                let no_cpus = (cgroup.partition.effective & self.tree.online).is_empty();
+                if invalidates_all || (no_cpus && self.tree.is_populated(&group)) {
+                    self.invalidate(&group);
+                }
+            } else if !cgroup.is_member() && group.parent().is_none() {
+                self.recover(&group);
+            }
+        }
+    }
+
+    /// Makes an invalid first-level partition valid again if that has become possible.
+    fn recover(&mut self, group: &CgroupPath) {
+        let cgroup = self.cgroup(group);
+        let requested = cgroup.requested();
+        let PartitionState::Invalid(kind) = cgroup.partition.state else { return };
+        let mut siblings = self.siblings(group).into_iter();
+        let overlaps =
+            siblings.any(|other| !requested.is_disjoint(&self.cgroup(&other).requested()));
+        if cgroup.partition.effective.is_empty()
+            || overlaps
+            || self.leaves_no_cpus(group, requested)
+        {
+            return;
+        }
+        self.cgroup_mut(group).partition.state = PartitionState::Valid(kind);
+        self.raise_flag(group);
     }
 }
 

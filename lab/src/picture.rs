@@ -16,7 +16,7 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
     let shared = tenants.iter().fold(topology.online(), |rest, tenant| rest - tenant.cpus);
     let occupancy = Occupancy { tenants, reserved, shared, ..Occupancy::default() };
     let picture = Picture::of(topology, occupancy);
-    let table = table(view, &picture, shared, colour);
+    let table = table(view, &picture, shared);
     format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
 }
 
@@ -53,7 +53,7 @@ pub fn verdict(view: &View) -> String {
     format!("processes and decisions DISAGREE:\n  {}", wrong.join("\n  "))
 }
 
-fn table(view: &View, picture: &Picture, shared: CpuSet, colour: bool) -> String {
+fn table(view: &View, picture: &Picture, shared: CpuSet) -> String {
     let mut text = format!(
         "     {:<12} {:<22} {:<24} {:<24} {}\n",
         "pod", "request", "process may run on", "decided", "uncore caches"
@@ -73,7 +73,7 @@ fn table(view: &View, picture: &Picture, shared: CpuSet, colour: bool) -> String
             }
             milli => format!("{milli}m CPU, {:?}", container.qos),
         };
-        let mark = text::painted(usage, colour);
+        let mark = usage.sign();
         let line =
             format!("  {mark}  {pod:<12} {request:<22} {allowed:<24} {decided:<24} {caches}");
         let _ = writeln!(text, "{}", line.trim_end());

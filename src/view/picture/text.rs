@@ -39,11 +39,6 @@ pub fn draw(picture: &Picture, style: Style) -> String {
     text
 }
 
-/// The sign of a CPU, in its colour.
-pub fn painted(usage: Usage, colour: bool) -> String {
-    paint(usage, &usage.sign(), colour)
-}
-
 fn paint(usage: Usage, text: &str, colour: bool) -> String {
     match usage {
         _ if !colour => text.to_owned(),

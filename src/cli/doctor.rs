@@ -204,8 +204,7 @@ impl Node<'_> {
 
     /// Empty if it cannot be read.
     fn text(&self, path: impl AsRef<Path>) -> String {
-        let bytes = self.kernel.read(&self.at(path)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).trim_end().to_owned()
+        self.kernel.text(&self.at(path)).unwrap_or_default()
     }
 
     fn machine(&self) -> Finding {

@@ -8,7 +8,7 @@
 
 use cpuset::CpuSet;
 use kernel::Kernel;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Relative to `/sys`.
 const WORKQUEUES: &str = "devices/virtual/workqueue";
@@ -41,11 +41,11 @@ impl IsolationFiles {
     pub fn read(&self, kernel: &dyn Kernel) -> Isolation {
         let workqueues = self.sys.join(WORKQUEUES);
         let mask = |file: &str| {
-            let text = text(kernel, &workqueues.join(file))?;
+            let text = kernel.text(&workqueues.join(file)).ok()?;
             CpuSet::from_mask(&text).ok()
         };
-        let isolated = text(kernel, &self.cgroups.join("cpuset.cpus.isolated"));
-        let release = text(kernel, &self.proc.join("sys/kernel/osrelease"));
+        let isolated = kernel.text(&self.cgroups.join("cpuset.cpus.isolated")).ok();
+        let release = kernel.text(&self.proc.join("sys/kernel/osrelease")).ok();
         Isolation {
             isolated: isolated.and_then(|list| list.parse().ok()),
             workqueues: mask("cpumask"),
@@ -89,11 +89,6 @@ impl Isolation {
         }));
         facts
     }
-}
-
-fn text(kernel: &dyn Kernel, path: &Path) -> Option<String> {
-    let bytes = kernel.read(path).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// The first number of a release such as `6.12.30-generic`.

@@ -185,11 +185,7 @@ impl Verifier {
     fn compare(&self, group: &CgroupPath, target: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, CPUS)?;
-        let version = self.on.version();
-        let file = match version {
-            CgroupVersion::V1 => "cpuset.effective_cpus",
-            CgroupVersion::V2 => EFFECTIVE,
-        };
+        let file = self.on.effective();
         let decided = target.setting.cpus();
         let is_wrong = match &target.kept_from_siblings {
             // Cgroups above the container keep it off exclusive CPUs of other pods, so that only
@@ -203,7 +199,7 @@ impl Verifier {
         if is_wrong {
             drift.push(Drift::Set(set));
         }
-        if let (Some(kind), CgroupVersion::V2) = (self.kind, version) {
+        if let (Some(kind), CgroupVersion::V2) = (self.kind, self.on.version()) {
             let state = self.on.read(group, PARTITION)?;
             let expected = if target.is_partition() { kind.name() } else { "member" };
             if state != expected {

@@ -15,7 +15,7 @@ pub enum Scope {
 
 /// Makes a write, and returns what the cgroup's partition files say then. CPUs that do not read back
 /// are written once more: systemd may clear them at the same moment.
-pub(super) fn write(
+pub fn write(
     on: &Hierarchy,
     group: &CgroupPath,
     write: Write,
@@ -56,7 +56,7 @@ pub(super) fn undo(
 
 /// Makes a cgroup an ordinary one, whose exclusive CPUs are those of the cgroups in it: partitions of
 /// other programs there need them. Returns whether it was a partition.
-pub(super) fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
+pub fn end_partition(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
     let before = on.partition(group);
     let was_one = before.state != PartitionState::Member;
     if was_one {

@@ -84,7 +84,7 @@ impl Hierarchy {
     }
 
     pub fn open_on(kernel: Arc<dyn Kernel>, root: &Path) -> Option<Hierarchy> {
-        let unified = text(&*kernel, &root.join("cgroup.controllers")).unwrap_or_default();
+        let unified = kernel.text(&root.join("cgroup.controllers")).unwrap_or_default();
         if unified.split_whitespace().any(|controller| controller == "cpuset") {
             return Some(Hierarchy { kernel, root: root.to_owned(), version: CgroupVersion::V2 });
         }
@@ -111,7 +111,7 @@ impl Hierarchy {
     }
 
     /// The hierarchy of the CPU controller: version 1 has one for each controller.
-    pub(super) fn of_cpu(&self) -> Hierarchy {
+    pub fn of_cpu(&self) -> Hierarchy {
         match self.version {
             CgroupVersion::V1 => {
                 Hierarchy { root: self.root.with_file_name("cpu"), ..self.clone() }
@@ -158,10 +158,18 @@ impl Hierarchy {
         CgroupPath::new(directory.strip_prefix(&self.root).ok()?.to_str()?)
     }
 
+    /// The name of the file with the CPUs on which a cgroup's processes run.
+    pub fn effective(&self) -> &'static str {
+        match self.version {
+            CgroupVersion::V1 => "cpuset.effective_cpus",
+            CgroupVersion::V2 => EFFECTIVE,
+        }
+    }
+
     /// The CPUs in no partition but the root's; none if that file cannot be read.
     pub fn free(&self) -> CpuSet {
-        let text = text(&*self.kernel, &self.root.join(EFFECTIVE));
-        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+        let text = self.read_root(self.effective());
+        text.ok().and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
     pub(super) fn tops(&self) -> Vec<CgroupPath> {
@@ -176,11 +184,16 @@ impl Hierarchy {
 
     /// A file's text, without the final newline.
     pub fn read(&self, group: &CgroupPath, file: &str) -> Result<String, FileError> {
-        let path = self.directory(group).join(file);
-        match text(&*self.kernel, &path) {
-            Ok(text) => Ok(text.trim().to_owned()),
-            Err(source) => Err(FileError::Read { path, source }),
-        }
+        self.read_at(self.directory(group).join(file))
+    }
+
+    /// As [`Hierarchy::read`], from the root, which has no [`CgroupPath`].
+    pub fn read_root(&self, file: &str) -> Result<String, FileError> {
+        self.read_at(self.root.join(file))
+    }
+
+    fn read_at(&self, path: PathBuf) -> Result<String, FileError> {
+        self.kernel.text(&path).map_err(|source| FileError::Read { path, source })
     }
 
     pub fn cpus(&self, group: &CgroupPath, file: &str) -> Result<CpuSet, FileError> {
@@ -224,7 +237,15 @@ impl Hierarchy {
     /// Writes a file; an empty value clears it. Success does not mean that the value holds: callers
     /// read it back.
     pub fn write(&self, group: &CgroupPath, file: &str, value: &str) -> Result<(), FileError> {
-        let path = self.directory(group).join(file);
+        self.write_at(self.directory(group).join(file), value)
+    }
+
+    /// As [`Hierarchy::write`], to the root, which has no [`CgroupPath`].
+    pub fn write_root(&self, file: &str, value: &str) -> Result<(), FileError> {
+        self.write_at(self.root.join(file), value)
+    }
+
+    fn write_at(&self, path: PathBuf, value: &str) -> Result<(), FileError> {
         let written = self.kernel.write(&path, &format!("{value}\n"));
         written.map_err(|source| FileError::Write { path, value: value.to_owned(), source })
     }
@@ -233,8 +254,4 @@ impl Hierarchy {
         let entries = self.kernel.entries(path).unwrap_or_default();
         entries.into_iter().filter_map(|(name, is_dir)| if is_dir { Some(name) } else { None })
     }
-}
-
-fn text(kernel: &dyn Kernel, path: &Path) -> io::Result<String> {
-    String::from_utf8(kernel.read(path)?).map_err(|_| io::ErrorKind::InvalidData.into())
 }

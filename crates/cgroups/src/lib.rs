@@ -13,6 +13,7 @@
 //! * [`Groups`] is the one writer. It records each write in a [`Memory`], makes it and reads it back,
 //!   and learns what other programs do to the same cgroups.
 //! * [`set_cpus`] and [`lift_quota`] write into single containers' cgroups what the runtime has not.
+//! * [`write`](fn@write) and [`end_partition`] do the same for programs with cgroups of their own.
 //! * [`undo`] reverts everything.
 //! * [`foreign_partitions`] reads other programs' partitions, which nothing here writes.
 //!
@@ -90,7 +91,7 @@ mod release;
 pub use affinity::widen;
 pub use cgroup_tree::{CgroupTree, KernelRules, PartitionFiles, Refused, Write};
 pub use container::{KernelRefusal, set_cpus};
-pub use files::{Scope, is_partition_of};
+pub use files::{Scope, end_partition, is_partition_of, write};
 pub use foreign::{ForeignPartitions, foreign_partitions};
 pub use goal::{CgroupLevel, Goal};
 pub use groups::{AFTER_REFUSAL, Groups, Report, Undone, Watched};

@@ -46,8 +46,7 @@ impl Memory {
         kernel: &dyn Kernel,
         processes: &Path,
     ) -> Memory {
-        let boot = kernel.read(&processes.join("sys/kernel/random/boot_id")).unwrap_or_default();
-        let boot = String::from_utf8_lossy(&boot).trim().to_owned();
+        let boot = kernel.text(&processes.join("sys/kernel/random/boot_id")).unwrap_or_default();
         let title = format!("{program} {FORMAT} {boot}");
         let groups = match file.read() {
             Ok(bytes) => parse(&String::from_utf8_lossy(&bytes), &title),

@@ -54,12 +54,12 @@ pub fn probe(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeEr
     if hierarchy.version() == CgroupVersion::V1 {
         return Err(ProbeError::V1(root.to_owned()));
     }
-    let release = text(&**kernel, "/proc/sys/kernel/osrelease");
+    let release = kernel.text(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
     if !is_new(&release) {
         return Err(ProbeError::OldLinux(release));
     }
     writable(kernel, root)?;
-    let status = text(&**kernel, "/proc/self/status");
+    let status = kernel.text(Path::new("/proc/self/status")).unwrap_or_default();
     if !has_capability(&status, CAP_SYS_ADMIN) {
         return Err(ProbeError::NoCapability);
     }
@@ -69,12 +69,6 @@ pub fn probe(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeEr
 fn open(kernel: &Arc<dyn Kernel>, root: &Path) -> Result<Hierarchy, ProbeError> {
     let hierarchy = Hierarchy::open_on(Arc::clone(kernel), root);
     hierarchy.ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))
-}
-
-/// A file of `/proc` without its final newline; empty if it cannot be read.
-fn text(kernel: &dyn Kernel, path: &str) -> String {
-    let bytes = kernel.read(Path::new(path)).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).trim_end().to_owned()
 }
 
 fn is_new(release: &str) -> bool {

@@ -4,14 +4,14 @@
 use std::env;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use cgroups::{CgroupVersion, Hierarchy};
 use serde::Serialize;
 
 use crate::Interrupted;
@@ -19,7 +19,7 @@ use crate::affinity;
 use crate::machine::{self, Spent};
 use crate::measured::Measured;
 use crate::neighbour;
-use crate::tree::{Cpus, Hierarchies, Mode, Tree};
+use crate::tree::{self, Cpus, Mode, Tree};
 
 /// Set by a signal: the program ends as soon as it has removed its cgroups.
 pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -53,7 +53,7 @@ pub(crate) struct Run {
 pub(crate) struct Experiment<'a> {
     /// Arguments before those of a child.
     pub(crate) command: &'a [&'static str],
-    pub(crate) hierarchies: &'a Hierarchies,
+    pub(crate) hierarchy: &'a Hierarchy,
     pub(crate) cpus: Cpus,
     pub(crate) neighbours: usize,
     /// Of each of the two measurements in a run.
@@ -83,21 +83,18 @@ impl Experiment<'_> {
     }
 
     fn try_mode(&self, mode: Mode) -> Result<()> {
-        match (self.hierarchies, mode) {
-            (Hierarchies::V1 { .. }, Mode::Groups | Mode::Kernel | Mode::Isolated) => {
-                bail!("needs cgroup v2, and this machine uses version 1")
-            }
-            (Hierarchies::V2 { .. }, Mode::Runtime) => {
-                bail!("on cgroup v2 neighbours run on the same CPUs as with groups")
-            }
+        let root = Path::new(tree::ROOT);
+        match mode {
+            Mode::None => {}
+            Mode::Runtime => ensure!(
+                self.hierarchy.version() == CgroupVersion::V1,
+                "on cgroup v2 neighbours run on the same CPUs as with groups"
+            ),
+            Mode::Groups => drop(cgroups::binding(&tree::linux(), root)?),
             // The plugin's own condition: older kernels return CPUs late.
-            (Hierarchies::V2 { root }, Mode::Kernel | Mode::Isolated) => {
-                let kernel: Arc<dyn kernel::Kernel> = Arc::new(kernel::Linux);
-                cgroups::probe(&kernel, root)?;
-            }
-            _ => {}
+            Mode::Kernel | Mode::Isolated => drop(cgroups::probe(&tree::linux(), root)?),
         }
-        Tree::new(self.hierarchies, mode, self.cpus, 1)?;
+        Tree::new(self.hierarchy, mode, self.cpus, 1)?;
         Ok(())
     }
 
@@ -128,7 +125,7 @@ impl Experiment<'_> {
     fn run_cell(&self, cell: Cell) -> Result<Run> {
         let count = if cell.neighbours { self.neighbours } else { 0 };
         // The machine's requests do not depend on who runs.
-        let tree = Tree::new(self.hierarchies, cell.mode, self.cpus, self.neighbours)?;
+        let tree = Tree::new(self.hierarchy, cell.mode, self.cpus, self.neighbours)?;
         let neighbours = self.start_neighbours(&tree, count)?;
         let room = if cell.mode.pins() { self.cpus.shared() } else { self.cpus.all };
         for child in &neighbours.children {
@@ -162,7 +159,7 @@ impl Experiment<'_> {
     pub(crate) fn start_neighbours(&self, tree: &Tree<'_>, count: usize) -> Result<Neighbours> {
         let mut neighbours = Neighbours::default();
         for number in 0..count {
-            let mut command = role(self.command, "neighbour", &tree.neighbour_files(number))?;
+            let mut command = role(self.command, "neighbour", &tree.neighbour_files(number)?)?;
             command.arg("--cpus").arg(self.cpus.all.to_string());
             let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
             let mut child = child.context("cannot start a neighbour")?;
@@ -179,7 +176,7 @@ impl Experiment<'_> {
 
     fn measure(&self, tree: &Tree<'_>, mode: Mode) -> Result<Measured> {
         let cpus = if mode.pins() { self.cpus.exclusive } else { self.cpus.all };
-        let mut command = role(self.command, "measure", &tree.measured_files())?;
+        let mut command = role(self.command, "measure", &tree.measured_files()?)?;
         command.arg("--cpus").arg(cpus.to_string());
         command.arg("--seconds").arg(self.time.as_secs_f64().to_string());
         if mode.pins() {

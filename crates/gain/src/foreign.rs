@@ -7,9 +7,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -17,9 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
-use kernel::Linux;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use kernel::{Kernel, Linux};
 use noise::{Kind, Noise, Observation, Owner, Sample};
 use quiet::{Goal, InterruptMode, Irqbalance, Originals, QuietContainer, Steering};
 use serde::{Deserialize, Serialize};
@@ -27,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::affinity;
 use crate::experiment::{Experiment, INTERRUPTED, PATIENCE, finish, role};
 use crate::measured::now;
-use crate::tree::{Mode, Tree};
+use crate::tree::{self, Mode, Tree};
 use crate::{Interrupted, Site};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -130,7 +127,7 @@ pub(crate) fn measure(
     let site = Site::prepare()?;
     let experiment = Experiment {
         command,
-        hierarchies: &site.hierarchies,
+        hierarchy: &site.hierarchy,
         cpus: site.cpus,
         neighbours: 2 * site.cpus.all.len(),
         time: arguments.seconds,
@@ -159,14 +156,12 @@ fn count(experiment: &Experiment<'_>, level: Level) -> Result<Counts> {
     let exclusive = experiment.cpus.exclusive;
     // Restored after the partition has ended: until then, its CPUs stay without kernel workers.
     let _away = if level.is_quiet { Some(Away::from(experiment)?) } else { None };
-    let tree =
-        Tree::new(experiment.hierarchies, level.mode, experiment.cpus, experiment.neighbours)?;
+    let tree = Tree::new(experiment.hierarchy, level.mode, experiment.cpus, experiment.neighbours)?;
     let _neighbours = experiment.start_neighbours(&tree, experiment.neighbours)?;
     thread::sleep(WARM_UP);
     let mut child = start_spinning(experiment, &tree, level.mode)?;
 
-    let cgroup = Tree::measured_cgroup().context("the measured cgroup has no path")?;
-    let owner = Owner { name: "measured".to_owned(), cgroup, cpus: exclusive };
+    let owner = Owner { name: "measured".to_owned(), cgroup: tree::measured()?, cpus: exclusive };
     let sample = || Sample::take(&Linux, &noise::Roots::default(), exclusive);
     let start = Instant::now();
     let mut observation = Observation::new(vec![owner]);
@@ -208,7 +203,7 @@ fn foreign(noise: &Noise) -> (u64, u64) {
 
 fn start_spinning(experiment: &Experiment<'_>, tree: &Tree<'_>, mode: Mode) -> Result<Child> {
     let cpus = if mode.pins() { experiment.cpus.exclusive } else { experiment.cpus.all };
-    let mut command = role(experiment.command, "spin", &tree.measured_files())?;
+    let mut command = role(experiment.command, "spin", &tree.measured_files()?)?;
     command.arg("--cpus").arg(cpus.to_string());
     command.arg("--threads").arg(experiment.cpus.exclusive.len().to_string());
     command.arg("--seconds").arg(experiment.time.as_secs_f64().to_string());
@@ -251,7 +246,7 @@ fn spin_on(cpus: CpuSet, time: Duration) -> Result<Spun> {
 
 /// Of the calling thread.
 fn involuntary_switches() -> Result<u64> {
-    let status = fs::read_to_string("/proc/thread-self/status")?;
+    let status = Linux.text(Path::new("/proc/thread-self/status"))?;
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     Ok(count.context("the kernel does not report involuntary switches")?.trim().parse()?)
 }
@@ -314,10 +309,8 @@ impl Loads {
 impl Drop for Loads {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            if let Ok(group) = i32::try_from(child.id()) {
-                // It may have ended already.
-                let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-            }
+            // It may have ended already.
+            let _ = Linux.kill_group(child.id());
             let _ = child.wait();
         }
     }
@@ -374,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_spinning_program_ends_in_time() {
-        let cpus = affinity::of(0).unwrap();
+        let cpus = affinity::of(std::process::id()).unwrap();
         let start = Instant::now();
         spin(cpus, 1, Duration::from_millis(100), false).unwrap();
         assert!(start.elapsed() >= Duration::from_millis(100));

@@ -16,17 +16,19 @@ mod report;
 mod svg;
 mod tree;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use cgroups::{CgroupVersion, Hierarchy};
 use clap::Subcommand;
 use cpuset::CpuSet;
-use nix::fcntl::Flock;
+use kernel::{Kernel, Linux};
 use nix::sys::signal::{SigSet, Signal};
 use serde::Serialize;
 
@@ -34,7 +36,7 @@ use experiment::{Experiment, INTERRUPTED};
 use foreign::NoiseArguments;
 use machine::Machine;
 use report::Report;
-use tree::{Controllers, Cpus, Hierarchies, Mode};
+use tree::{Controllers, Cpus, Mode};
 
 /// What to measure, and where to write it.
 #[derive(Debug, Clone, clap::Args)]
@@ -104,7 +106,7 @@ struct Place {
 impl Place {
     fn enter(&self) -> Result<()> {
         for file in &self.enter {
-            fs::write(file, "0").with_context(|| format!("cannot enter {}", file.display()))?;
+            Linux.write(file, "0").with_context(|| format!("cannot enter {}", file.display()))?;
         }
         affinity::set(self.cpus)
     }
@@ -154,41 +156,41 @@ fn print_json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
 /// A machine on which this program makes cgroups, and nobody else does with this program.
 #[derive(Debug)]
 struct Site {
-    hierarchies: Hierarchies,
+    hierarchy: Hierarchy,
     cpus: Cpus,
-    _controllers: Option<Controllers>,
-    _lock: Flock<File>,
+    _controllers: Controllers,
+    _lock: OwnedFd,
 }
 
 impl Site {
     /// From now on, this program leaves the CPUs that it measures on.
     fn prepare() -> Result<Site> {
-        ensure!(nix::unistd::geteuid().is_root(), "needs root, to create cgroups");
-        let hierarchies = Hierarchies::find()?;
-        let cpus = machine::choose(hierarchies.usable()?)?;
+        let hierarchy = cgroups::writable(&tree::linux(), Path::new(tree::ROOT))
+            .context("needs root, to create cgroups")?;
+        let cpus = machine::choose(hierarchy.free())?;
         // Neither this thread nor the next one disturbs the measured program.
         affinity::set(cpus.shared())?;
         note_signals()?;
-        let lock = hierarchies.lock()?;
-        hierarchies.remove_tree().context("cgroups of an earlier run are left")?;
-        let controllers = hierarchies.enable_controllers()?;
-        Ok(Site { hierarchies, cpus, _controllers: controllers, _lock: lock })
+        let lock = tree::lock()?;
+        tree::remove(&hierarchy).context("cgroups of an earlier run are left")?;
+        let controllers = Controllers::enable(&hierarchy)?;
+        Ok(Site { hierarchy, cpus, _controllers: controllers, _lock: lock })
     }
 }
 
 fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write) -> Result<()> {
     let site = Site::prepare()?;
-    let hierarchies = &site.hierarchies;
+    let hierarchy = &site.hierarchy;
     let cpus = site.cpus;
     let experiment = Experiment {
         command,
-        hierarchies,
+        hierarchy,
         cpus,
         neighbours: 2 * cpus.all.len(),
         time: arguments.seconds,
         runs: usize::from(arguments.runs),
     };
-    let (modes, skipped) = experiment.possible(&modes(&arguments.modes, hierarchies));
+    let (modes, skipped) = experiment.possible(&modes(&arguments.modes, hierarchy.version()));
     for one in &skipped {
         eprintln!("skipped: {}: {}", one.mode.label(), one.reason);
     }
@@ -199,7 +201,7 @@ fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write)
     })?;
 
     let report = Report {
-        machine: Machine::read(hierarchies, cpus.all),
+        machine: Machine::read(hierarchy.version(), cpus.all),
         cpus,
         neighbours: experiment.neighbours,
         seconds: arguments.seconds.as_secs_f64(),
@@ -216,11 +218,11 @@ fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write)
 }
 
 /// Those of the command line, with no pinning, which all others are compared with.
-fn modes(chosen: &[Mode], hierarchies: &Hierarchies) -> Vec<Mode> {
+fn modes(chosen: &[Mode], version: CgroupVersion) -> Vec<Mode> {
     let wanted = |mode: &Mode| match mode {
         Mode::None => true,
         _ if !chosen.is_empty() => chosen.contains(mode),
-        Mode::Runtime => matches!(hierarchies, Hierarchies::V1 { .. }),
+        Mode::Runtime => version == CgroupVersion::V1,
         Mode::Groups | Mode::Kernel | Mode::Isolated => true,
     };
     Mode::ALL.into_iter().filter(wanted).collect()

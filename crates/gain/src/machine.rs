@@ -1,13 +1,14 @@
 //! What this machine is, as far as it matters for latencies, and how its CPU time is spent.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use cgroups::CgroupVersion;
 use cpuset::CpuSet;
+use kernel::{Kernel, Linux};
 use serde::Serialize;
 
-use crate::tree::{Cpus, Hierarchies};
+use crate::tree::Cpus;
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
@@ -33,7 +34,7 @@ pub(crate) enum Platform {
 }
 
 impl Machine {
-    pub(crate) fn read(hierarchies: &Hierarchies, cpus: CpuSet) -> Machine {
+    pub(crate) fn read(version: CgroupVersion, cpus: CpuSet) -> Machine {
         let clocks = Path::new("/sys/devices/system/clocksource/clocksource0");
         let cpuinfo = text(Path::new("/proc/cpuinfo"));
         let field = |name: &str| {
@@ -57,7 +58,10 @@ impl Machine {
             cpus: cpus.len(),
             smt: siblings(first).len() > 1,
             kernel: text(Path::new("/proc/sys/kernel/osrelease")),
-            cgroup: hierarchies.version(),
+            cgroup: match version {
+                CgroupVersion::V1 => "v1",
+                CgroupVersion::V2 => "v2",
+            },
             platform,
             governor: if governor.is_empty() { None } else { Some(governor) },
             clock: text(&clocks.join("current_clocksource")),
@@ -113,7 +117,7 @@ pub(crate) struct Spent {
 
 impl Spent {
     pub(crate) fn now() -> Result<Spent> {
-        let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        let stat = Linux.text(Path::new("/proc/stat")).context("cannot read /proc/stat")?;
         parse(&stat).context("/proc/stat has another format")
     }
 
@@ -140,7 +144,7 @@ fn parse(stat: &str) -> Option<Spent> {
 
 /// CPU time of a process, in ticks.
 pub(crate) fn ticks(process: u32) -> Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let stat = Linux.text(Path::new(&format!("/proc/{process}/stat")))?;
     ticks_of(&stat).context("/proc/PID/stat has another format")
 }
 
@@ -154,7 +158,7 @@ fn ticks_of(stat: &str) -> Option<u64> {
 
 /// Empty if the file cannot be read: each fact that it may have is optional.
 fn text(file: &Path) -> String {
-    fs::read_to_string(file).unwrap_or_default().trim().to_owned()
+    Linux.text(file).unwrap_or_default()
 }
 
 #[cfg(test)]

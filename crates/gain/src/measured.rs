@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn each_wake_up_and_each_request_is_a_sample() {
-        let cpus = affinity::of(0).unwrap();
+        let cpus = affinity::of(std::process::id()).unwrap();
         let measured = run(Duration::from_millis(100), cpus, false).unwrap();
         assert_eq!(measured.wake_up.samples(), 100);
         assert_eq!(measured.round_trip.samples(), 400);

@@ -16,9 +16,12 @@
 //! Nothing here decides anything.
 
 use cpuset::CpuSet;
+use nix::sys::signal;
+use nix::unistd::Pid;
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +32,11 @@ const LONGEST: u64 = 16 << 20;
 pub trait Kernel: Debug + Send + Sync {
     /// The content of a regular file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// The text of a regular file, without white space at its ends.
+    fn text(&self, path: &Path) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&self.read(path)?).trim().to_owned())
+    }
 
     /// Replaces the text of a file that exists.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
@@ -42,7 +50,7 @@ pub trait Kernel: Debug + Send + Sync {
     /// The inode number of a directory. A new directory with the same path gets another one.
     fn number(&self, path: &Path) -> io::Result<u64>;
 
-    /// Sets on which of its cgroup's CPUs a thread may run (sched_setaffinity(2)).
+    /// Sets on which of its cgroup's CPUs a thread may run (sched_setaffinity(2)); 0 is the calling one.
     fn set_affinity(&self, thread: u32, cpus: CpuSet) -> io::Result<()>;
 
     /// The path without symbolic links, which sysfs has for devices.
@@ -121,7 +129,7 @@ impl Kernel for Linux {
             mask.set(cpu)?;
         }
         let thread = i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
-        Ok(sched::sched_setaffinity(nix::unistd::Pid::from_raw(thread), &mask)?)
+        Ok(sched::sched_setaffinity(Pid::from_raw(thread), &mask)?)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
@@ -130,5 +138,49 @@ impl Kernel for Linux {
 
     fn own_process(&self) -> u32 {
         std::process::id()
+    }
+}
+
+/// For programs with processes and cgroups of their own: no simulation has these.
+impl Linux {
+    /// Makes a directory: in a file system of cgroups, a cgroup. No error if it exists.
+    pub fn make_directory(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an empty directory: in a file system of cgroups, a cgroup without processes and children.
+    pub fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    /// Locks a file or directory until the result is dropped, or this process ends.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if it is locked.
+    pub fn lock(&self, path: &Path) -> io::Result<OwnedFd> {
+        let file = fs::File::open(path)?;
+        file.try_lock()?;
+        Ok(file.into())
+    }
+
+    /// Ends a process.
+    pub fn kill(&self, process: u32) -> io::Result<()> {
+        Ok(signal::kill(pid(process)?, signal::Signal::SIGKILL)?)
+    }
+
+    /// Ends the processes of a group, which has the id of its first process.
+    pub fn kill_group(&self, group: u32) -> io::Result<()> {
+        Ok(signal::killpg(pid(group)?, signal::Signal::SIGKILL)?)
+    }
+}
+
+/// An id that the kernel does not take for several processes, as it does 0 and negative ones.
+fn pid(id: u32) -> io::Result<Pid> {
+    match i32::try_from(id) {
+        Ok(id @ 1..) => Ok(Pid::from_raw(id)),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
     }
 }

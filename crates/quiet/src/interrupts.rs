@@ -70,9 +70,9 @@ pub fn read(kernel: &dyn Kernel, roots: &Roots) -> io::Result<Interrupts> {
         };
         interrupt.affinity = affinity;
         interrupt.effective = effective(kernel, roots, number);
-        let node = kernel.read(&directory(roots, number).join("node")).unwrap_or_default();
+        let node = kernel.text(&directory(roots, number).join("node")).unwrap_or_default();
         // "-1" is no node.
-        interrupt.node = String::from_utf8_lossy(&node).trim().parse().ok();
+        interrupt.node = node.parse().ok();
         interrupts.active.insert(number, interrupt);
     }
     Ok(interrupts)

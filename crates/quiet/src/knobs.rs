@@ -348,8 +348,7 @@ impl<'a> Planner<'a> {
 }
 
 pub(crate) fn read(kernel: &dyn Kernel, path: &Path) -> io::Result<Value> {
-    let text = kernel.read(path)?;
-    Ok(Value::Text(String::from_utf8_lossy(&text).trim().to_owned()))
+    kernel.text(path).map(Value::Text)
 }
 
 #[cfg(test)]

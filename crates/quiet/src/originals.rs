@@ -122,8 +122,7 @@ impl Originals {
         kernel: &dyn Kernel,
         proc: &Path,
     ) -> (Originals, Option<String>) {
-        let boot = kernel.read(&proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
-        let boot = String::from_utf8_lossy(&boot).trim().to_owned();
+        let boot = kernel.text(&proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
         let content = match file.read() {
             Ok(bytes) => decode(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Content::default()),

@@ -1,7 +1,7 @@
 //! Moments, their text, and the clock of the log, the status and the history.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +89,11 @@ impl From<SystemTime> for Moment {
 
 pub(crate) fn now() -> Moment {
     stamp().moment
+}
+
+/// The moment that long before now.
+pub(crate) fn ago(time: Duration) -> Moment {
+    (SystemTime::now() - time).into()
 }
 
 pub(crate) fn stamp() -> Stamp {

@@ -3,6 +3,7 @@
 
 mod writes;
 
+use crate::clock::ago;
 use crate::config::Config;
 use crate::exclusivity::{Exclusivity, Means, NodeLayout, consequence};
 use crate::verify::Drift;
@@ -16,7 +17,7 @@ use ledger::{Call, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// The time between two checks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -140,7 +141,7 @@ impl Enforcement {
         self.report.bounds.iter().map(move |(group, bound)| GroupBound {
             group: group.to_string(),
             cpus: bound.cpus,
-            since: (SystemTime::now() - now.saturating_duration_since(bound.since)).into(),
+            since: ago(now.saturating_duration_since(bound.since)),
             removal: self.groups.removal_of_bound(group),
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -67,7 +67,7 @@ fn the_table_of_modules_is_complete() {
 }
 
 /// Rust files in a directory and below.
-fn sources(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
     let files = files.into_iter().filter(|file| file.extension().is_some_and(|e| e == "rs"));

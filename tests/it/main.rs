@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 #![allow(clippy::disallowed_types, reason = "tests share with their tasks what these observe")]
 
+mod absences;
 mod admission_policy;
 mod architecture;
 mod best_hint;

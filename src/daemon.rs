@@ -28,7 +28,6 @@
 mod calls;
 mod checks;
 mod complete;
-mod consumers;
 mod decision_log;
 mod delivery;
 mod device_finder;

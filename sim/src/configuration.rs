@@ -11,7 +11,7 @@ use topology::Topology;
 type Field = (&'static str, u64, &'static [&'static str]);
 
 /// In this order: a field that contradicts an earlier one is left out.
-pub const FIELDS: [Field; 37] = [
+pub const FIELDS: [Field; 36] = [
     ("cpuManagerPolicy", 4, &["none", "\"\""]),
     ("reservedSystemCPUs", 70, &["\"0-1\"", "\"0-1\"", "\"0-3\"", "\"1\""]),
     ("systemReserved", 10, &["{cpu: 500m}", "{cpu: 2, memory: 1Gi}"]),
@@ -57,15 +57,6 @@ pub const FIELDS: [Field; 37] = [
     ("rebalance/minStay", 90, &["1s", "1s", "20s"]),
     ("rebalance/mode", 30, &["move", "suggest", "off"]),
     ("rebalance/acrossNumaNodes", 30, &["false", "true"]),
-    (
-        "consumers",
-        40,
-        &[
-            "[{namespaces: [trading], stateDir: /var/lib/kubelet}]",
-            "[{namespaces: [none], stateFile: /state}, {namespaces: [\"*\"], pods: [\"*1\"], \
-             stateDir: /k/, stateFile: /state}]",
-        ],
-    ),
     ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),
     ("reservedNamespaces", 30, &["[infra]", "[\"batch*\", infra]", "[sim]", "[trading]"]),
     (

@@ -54,10 +54,9 @@ use crate::pods::{Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, S
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::{CpuSet, NodeSet};
-use ledger::{KubeletClaim, MemoryClaim, Named, PodLevelResources};
+use ledger::{MemoryClaim, PodLevelResources};
 use log::Level;
 use nri::wire::LinuxCPU;
-use nri_cpu_manager::kubelet::StateFile;
 use placement::memory_manager::Room;
 use quiet::InterruptMode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -738,7 +737,7 @@ impl World {
         if let Some(why) = self.wrong_state_file().or_else(|| self.wrong_quota()) {
             return self.fail(format!("at the end {why}"));
         }
-        if let Some(why) = self.wrong_directories().or_else(|| self.wrong_kubelet_file()) {
+        if let Some(why) = self.wrong_directories() {
             return self.fail(format!("at the end {why}"));
         }
         if let Some(why) = self.wrong_counted_memory() {
@@ -986,47 +985,6 @@ impl World {
             }
         }
         None
-    }
-
-    /// Checks that the state file for `consumers` has the claims that are on disk.
-    fn wrong_kubelet_file(&self) -> Option<String> {
-        if !self.usable.has("consumers") || self.plugin.running.owner.is_none() {
-            return None;
-        }
-        let file = Path::new(STATE).join("kubelet/cpu_manager_state");
-        let content = match self.plugin.storage().read(&file, 1 << 20) {
-            Ok(content) => content,
-            // The file is in the state directory, and is deleted with it.
-            Err(_) if self.plugin.has_lost_memory() => return None,
-            Err(error) => return Some(format!("consumers have no state file: {error}")),
-        };
-        let says = match StateFile::parse(&content) {
-            Ok(says) => says,
-            Err(error) => return Some(format!("the state file of consumers is wrong: {error}")),
-        };
-        if !self.is_static() {
-            return if says.policy == "none" {
-                None
-            } else {
-                Some(format!("consumers read the policy {}", says.policy))
-            };
-        }
-        let says: BTreeSet<String> = says
-            .claims
-            .into_iter()
-            .map(|KubeletClaim { of, cpus }| format!("{of:?}: {cpus}"))
-            .collect();
-        // The kubelet's file has no place for own pools.
-        let claims = self.plugin.claims_on_disk()?.into_iter();
-        let claims = claims.filter(|claim| !claim.container.is_empty()).map(|claim| {
-            format!("{:?}: {}", Named::Container(claim.pod_uid, claim.container), claim.cpus)
-        });
-        let claims: BTreeSet<String> = claims.collect();
-        if says == claims {
-            None
-        } else {
-            Some(format!("consumers read {says:?}, and the claims are {claims:?}"))
-        }
     }
 
     /// Whether another program limits the CPUs of a container or of a cgroup above it. One write is

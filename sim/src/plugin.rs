@@ -17,7 +17,7 @@ use nri_cpu_manager::checkpoint::{self, SavedClaims, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::nri::READS;
-use nri_cpu_manager::edge::nri::exchange::{self, Asked, OwnMounts, asked};
+use nri_cpu_manager::edge::nri::exchange::{self, Asked, asked};
 use nri_cpu_manager::edge::{self, Refusal};
 use nri_cpu_manager::kubelet::KubeletReading;
 use protobuf::Message;
@@ -534,9 +534,7 @@ impl World {
                     None => false,
                     Some(kind) => {
                         let answer = match result {
-                            Ok(response) => {
-                                kind.encode(exchange::answer(&response, &OwnMounts::default()))
-                            }
+                            Ok(response) => kind.encode(exchange::answer(&response)),
                             Err(Refusal(why)) => kind.refused(CallError::Refused(why)),
                         };
                         self.answer(id, &kind, answer.map_err(|error| error.to_string()))

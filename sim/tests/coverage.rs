@@ -33,7 +33,6 @@ fn histories_draw_every_field_and_value() {
         "rebalance: {xyzzy: 1}\n",
         "podResources: {xyzzy: 1}\n",
         "namespaces: [{xyzzy: 1}]\n",
-        "consumers: [{xyzzy: 1}]\n",
         "reservedMemory: [{xyzzy: 1}]\n",
     ] {
         for field in fields(text) {

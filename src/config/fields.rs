@@ -5,7 +5,6 @@
 //! entry of `nodes` is read over the values of the file, so what reading does to an earlier value is
 //! what an override does.
 
-use super::consumers::{self, Consumers};
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
 use super::memory::{self, Memory, MemoryPolicy};
@@ -40,7 +39,6 @@ pub(super) struct Values {
     pub(super) partition: PartitionType,
     pub(super) strict: bool,
     pub(super) pod_resources: PodResourcesField,
-    pub(super) consumers: Consumers,
 }
 
 /// Names and meaning are KubeletConfiguration's (`kubelet.config.k8s.io/v1beta1`), so that users can
@@ -121,7 +119,6 @@ const OWN: &[&dyn Field] = &[
     &Other::new("compatibility", compatibility::read, |values| &mut values.settings.reads_crio),
     &Other::new("rebalance", rebalance::read, |values| &mut values.settings.rebalance),
     &Other::new("podResources", pod_resources::read, |values| &mut values.pod_resources),
-    &Other::new("consumers", consumers::read, |values| &mut values.consumers),
     &Other::new("namespaces", namespaces::read, |values| &mut values.settings.namespaces),
     &Other::new("reservedNamespaces", namespaces::read_reserved, |values| {
         &mut values.settings.reserved_namespaces

@@ -5,7 +5,6 @@
 //! container.
 
 mod compatibility;
-mod consumers;
 mod exposure;
 mod fields;
 mod follow;
@@ -27,7 +26,6 @@ mod source;
 mod values;
 mod yaml;
 
-pub use consumers::{Consumer, Consumers};
 pub use fields::{Declaration, declarations};
 pub(crate) use follow::{Follower, INTERVAL};
 pub use follow::{Mistake, Reading};
@@ -201,10 +199,6 @@ impl Config {
     }
 
     /// The pods that get the plugin's files in the place of the kubelet's.
-    pub fn consumers(&self) -> &Consumers {
-        &self.values.consumers
-    }
-
     /// The kubelet's own podresources socket.
     pub fn kubelet_socket(&self) -> &Path {
         &self.values.pod_resources.kubelet

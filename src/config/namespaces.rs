@@ -35,29 +35,12 @@ pub(super) fn read_reserved(
 }
 
 /// Names of namespaces, or patterns.
-pub(super) fn checked(names: &[Text]) -> Result<Vec<String>, String> {
-    checked_names(names, "-*?").map_err(|name| {
-        format!(
-            "invalid namespace {name:?}: expected lower case letters, digits and -, or a pattern with * and ?"
-        )
-    })
-}
-
-/// Names of pods, or patterns.
-pub(super) fn checked_pods(names: &[Text]) -> Result<Vec<String>, String> {
-    checked_names(names, "-.*?").map_err(|name| {
-        format!(
-            "invalid pod {name:?}: expected lower case letters, digits, - and ., or a pattern with * and ?"
-        )
-    })
-}
-
-/// # Errors
-/// The first name that is empty, or has other characters than lower case letters, digits and these.
-fn checked_names<'a>(names: &'a [Text], others: &str) -> Result<Vec<String>, &'a str> {
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
+fn checked(names: &[Text]) -> Result<Vec<String>, String> {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c);
     match names.iter().find(|Text(name)| name.is_empty() || !name.chars().all(legal)) {
-        Some(Text(name)) => Err(name),
+        Some(Text(name)) => Err(format!(
+            "invalid namespace {name:?}: expected lower case letters, digits and -, or a pattern with * and ?"
+        )),
         None => Ok(names.iter().map(|Text(name)| name.clone()).collect()),
     }
 }

@@ -7,7 +7,7 @@ use super::values::{Text, path_without_parents};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The kubelet's default. All consumers expect this file name in the directory that they mount.
+/// The kubelet's default. All clients expect this file name in the directory that they mount.
 const KUBELET_SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 /// The longest path of a unix socket, in bytes.
 const MAX_PATH: usize = 107;

@@ -3,7 +3,6 @@
 use super::calls::{CallInfo, Handled, HandledCall, Sent, SentAnswer};
 use super::checks::{Checks, Findings};
 use super::complete::correct_list;
-use super::consumers::ConsumerFiles;
 use super::decision_log::DecisionLog;
 use super::delivery::{Delivery, Writes};
 use super::devices::Devices;
@@ -24,7 +23,7 @@ use super::validation::{cannot_promise, validate};
 use crate::checkpoint::{SavedClaims, StateError};
 use crate::clock::now;
 use crate::config::Reading;
-use crate::edge::{Mount, Refusal, Response, Subscriptions};
+use crate::edge::{Refusal, Response, Subscriptions};
 use crate::verify::Drift;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
 use cgroups::{Scope, Watched};
@@ -32,7 +31,7 @@ use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
-    Mechanism, Note, Outcome, PodUid, Reach, Stance, Target,
+    Mechanism, Note, Outcome, PodUid, Reach, Target,
 };
 use nri::Capabilities;
 use std::collections::{BTreeMap, VecDeque};
@@ -65,7 +64,6 @@ pub struct Owner {
     pub(super) orphans: Orphans,
     pub(super) quotas: Quotas,
     pub(super) exposure: ExposedFiles,
-    pub(super) consumers: ConsumerFiles,
     pub(super) quieting: Quieting,
     pub(super) moves: Moves,
     /// The moment that the ledger's time counts from.
@@ -104,8 +102,6 @@ enum Work {
     Update,
     /// The plan checks whether the moved container has left its old CPUs.
     CheckMove,
-    /// The state file of `consumers` is written.
-    Publish,
 }
 
 impl Owner {
@@ -208,13 +204,6 @@ impl Owner {
         if self.move_check_due().is_some_and(|due| due <= self.now) {
             return Some(Work::CheckMove);
         }
-        if self.consumers.outdated
-            && is_saved
-            && !is_answering
-            && !self.config.config().consumers().is_empty()
-        {
-            return Some(Work::Publish);
-        }
         None
     }
 
@@ -233,9 +222,6 @@ impl Owner {
             Work::Write(writes) => self.write_updates(writes),
             Work::Update => self.call(),
             Work::CheckMove => self.check_move(),
-            Work::Publish => {
-                self.consumers.follow(&self.ledger, self.now);
-            }
         }
     }
 
@@ -255,7 +241,6 @@ impl Owner {
             self.quotas.due(),
             Some(self.orphans.quiet_until()),
             self.exposure.due(),
-            self.consumers.retry_at(),
             self.end_of_notice(),
             self.end_of_shrink(),
             self.movable_at(),
@@ -287,8 +272,6 @@ impl Owner {
             self.apply(event);
         } else if is_due(self.exposure.due()) {
             self.exposure.settle_all(&self.ledger, self.checks.verifier(), now);
-        } else if is_due(self.consumers.retry_at()) {
-            self.consumers.follow(&self.ledger, self.now);
         } else if is_due(self.end_of_notice()) {
             self.make_announced_moves();
         } else if is_due(self.end_of_shrink()) {
@@ -353,7 +336,6 @@ impl Owner {
         }
         self.exposure.outdated |= outcome.reach || outcome.adopted;
         self.exposure.unadopted |= outcome.adopted;
-        self.consumers.outdated |= outcome.claims || outcome.rules || outcome.adopted;
         if outcome.rules {
             self.quotas.check_soon(self.now);
         }
@@ -555,7 +537,6 @@ impl Owner {
                     if let Some(reach) = exposed {
                         self.expose(&decision.container, **reach, &mut response);
                     }
-                    response.mounts = self.mounts_of(&decision.container);
                 }
                 self.answer(call, response, Sent::Decision(decision));
             }
@@ -644,20 +625,6 @@ impl Owner {
             Exposure::File => {
                 response.directory = self.exposure.begin(id, reach, housekeeping, machine);
             }
-        }
-    }
-
-    /// What a new container gets in the place of the kubelet's files. While the kubelet assigns CPUs,
-    /// the kubelet's own files are right.
-    fn mounts_of(&mut self, id: &ContainerId) -> Vec<Mount> {
-        if self.ledger.stance() != Stance::Assign {
-            return Vec::new();
-        }
-        let Some(target) = self.ledger.target(id) else { return Vec::new() };
-        let consumers = self.config.config().consumers();
-        match consumers.find(&target.subject.namespace, &target.subject.pod) {
-            Some(consumer) => self.consumers.mounts(consumer, &self.ledger, self.now),
-            None => Vec::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::enforcement::wanted;
 use super::paths::Paths;
 use crate::clock::now;
-use crate::config::{Config, Consumers, Mistake, PodResources, Reading};
+use crate::config::{Config, Mistake, PodResources, Reading};
 use crate::exclusivity::Exclusivity;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::view::status::{ConfigStatus, OwnSettings};
@@ -127,6 +127,6 @@ impl ConfigReload {
 }
 
 /// The part of the configuration that the ledger does not need.
-fn of_daemon(config: &Config) -> (Option<&Path>, Stance, &Consumers) {
-    (config.kubelet_state_dir(), config.on_active_kubelet(), config.consumers())
+fn of_daemon(config: &Config) -> (Option<&Path>, Stance) {
+    (config.kubelet_state_dir(), config.on_active_kubelet())
 }

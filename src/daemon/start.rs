@@ -1,7 +1,6 @@
 //! The start of the daemon: all errors are found before any container changes.
 
 use super::checks::Checks;
-use super::consumers::ConsumerFiles;
 use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::devices::Devices;
@@ -97,12 +96,6 @@ impl Owner {
     ) -> Result<Owner, StartError> {
         let memory =
             open_memory(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
-        let pod_resources = config.pod_resources().or(paths.pod_resources.as_ref());
-        let consumers = ConsumerFiles::below(
-            &paths.state_dir,
-            Arc::clone(&storage),
-            pod_resources.map(|place| place.listen.clone()),
-        );
         let steering = open_steering(
             &paths.state_dir,
             Arc::clone(&storage),
@@ -173,7 +166,6 @@ impl Owner {
             orphans: Orphans::new(now),
             quotas: Quotas::new(now),
             exposure: ExposedFiles::new(directories),
-            consumers,
             quieting,
             moves: Moves::default(),
             started: now,

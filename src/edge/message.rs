@@ -69,20 +69,10 @@ pub struct Response {
     pub environment: Vec<Variable>,
     /// A directory of the host that the new container gets, read-only.
     pub directory: Option<String>,
-    /// Other files and directories of the host that it gets, read-only, if its own mounts allow.
-    pub mounts: Vec<Mount>,
     /// Changes for containers that exist, in the order in which they must be made. For
     /// [`Admission::Update`](ledger::Admission::Update) the container's own change is among
     /// them.
     pub updates: Vec<Update>,
-}
-
-/// A file or directory of the host for a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    pub source: String,
-    /// In the container.
-    pub destination: String,
 }
 
 /// Optional calls that the owner subscribes to; each costs every container a call.

@@ -5,4 +5,4 @@
 mod message;
 pub mod nri;
 
-pub use message::{DaemonSender, Message, Mount, Refusal, Response, Subscriptions};
+pub use message::{DaemonSender, Message, Refusal, Response, Subscriptions};

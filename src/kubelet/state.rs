@@ -74,12 +74,6 @@ impl StateFile {
         StateFile { policy, shared, claims: of_kubelet, pods: Vec::new() }
     }
 
-    /// What the policy `none` writes.
-    pub fn of_no_policy() -> StateFile {
-        let policy = Policy::None.name().to_owned();
-        StateFile { policy, shared: CpuSet::EMPTY, claims: Vec::new(), pods: Vec::new() }
-    }
-
     pub fn parse(bytes: &[u8]) -> Result<StateFile, StateFileError> {
         let file: CheckpointFile = serde_json::from_slice(bytes)
             .map_err(|error| StateFileError::Form(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The policy in force as a KubeletConfiguration, for consumers that read it from a file.
+//! The policy in force as a KubeletConfiguration, for programs that read it from a file.
 
 use ledger::{Policy, Settings};
 use std::fmt::Write as _;

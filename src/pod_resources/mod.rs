@@ -74,7 +74,7 @@ impl Source for ViewSource {
 }
 
 /// The node, if its containers are known. After a start the plugin knows none until the runtime
-/// lists them, and a consumer would publish their CPUs as free. Some runtimes never list them to a
+/// lists them, and a client would publish their CPUs as free. Some runtimes never list them to a
 /// plugin that they launched: there the first container that they report has to suffice.
 fn figures(view: &NodeView) -> Result<&NodeFigures, String> {
     let node = view.node.as_ref().map_err(Clone::clone)?;

@@ -24,7 +24,7 @@ const MAX_REFUSAL: usize = 1000;
 pub fn annotations(bytes: &[u8]) {
     compare::<wire::SynchronizeRequest>(bytes, |request| {
         request.pods.iter_mut().for_each(pod);
-        request.containers.iter_mut().for_each(listed_container);
+        request.containers.iter_mut().for_each(container);
     });
     compare::<wire::ContainerRequest>(bytes, |request| {
         request.pod.as_mut().map(pod);
@@ -103,24 +103,12 @@ pub fn pod(pod: &mut wire::PodSandbox) {
     };
 }
 
-/// Removes the fields of a listed container that the plugin does not read.
-pub fn listed_container(listed: &mut wire::Container) {
-    container(listed);
-    listed.mounts.clear();
-}
-
 /// Removes the fields of a container that the plugin does not read.
 pub fn container(container: &mut wire::Container) {
     container
         .env
         .retain(|entry| entry.starts_with("NVIDIA_VISIBLE_DEVICES=") && entry.len() <= 8192);
     container.env.truncate(4);
-    for mount in &mut container.mounts {
-        let wire::Mount { destination, mut options, .. } = std::mem::take(mount);
-        options.retain(|option| ["shared", "rshared"].contains(&option.as_str()));
-        options.truncate(MAX_ENTRIES);
-        *mount = wire::Mount { destination, options, ..Default::default() };
-    }
     texts(&mut container.labels, |key| {
         let read = ["pod.uid", "pod.name", "pod.namespace", "container.name"];
         read.map(|of| format!("io.kubernetes.{of}")).contains(&key.into())
@@ -139,7 +127,7 @@ pub fn container(container: &mut wire::Container) {
     }
     let all = std::mem::take(container);
     let wire::Container { id, pod_sandbox_id, name, state, labels, .. } = all;
-    let wire::Container { annotations, env, mounts, linux, created_at, .. } = all;
+    let wire::Container { annotations, env, linux, created_at, .. } = all;
     *container = wire::Container {
         id,
         pod_sandbox_id,
@@ -148,7 +136,6 @@ pub fn container(container: &mut wire::Container) {
         labels,
         annotations,
         env,
-        mounts,
         linux,
         created_at,
         ..Default::default()

@@ -10,7 +10,6 @@ mod architecture;
 mod best_hint;
 mod checkpoint;
 mod conformance;
-mod consumers;
 mod daemon;
 mod devices;
 mod doctor;

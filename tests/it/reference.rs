@@ -17,7 +17,6 @@ use std::path::Path;
 
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const ANNOTATIONS: &str = include_str!("../../docs/annotations.md");
-const CONSUMERS: &str = include_str!("../../docs/consumers.md");
 const INSTALL: &str = include_str!("../../docs/install.md");
 const SECURITY: &str = include_str!("../../docs/security.md");
 const CHART: &str = include_str!("../../charts/nri-cpu-manager/README.md");
@@ -120,14 +119,6 @@ fn every_field_of_a_namespace_is_documented() {
 }
 
 #[test]
-fn every_field_of_a_consumer_is_documented() {
-    let text = format!("\n{CONSUMERS}");
-    let rows = table(&text, "# Programs that read the kubelet's files");
-    let documented: BTreeSet<String> = rows.iter().flat_map(|row| quoted(row[0])).collect();
-    assert_eq!(documented, fields("consumers: [{xyzzy: 1}]\n"));
-}
-
-#[test]
 fn every_wish_is_documented() {
     let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut key = String::new();
@@ -201,7 +192,6 @@ fn the_charts_schema_has_every_nested_field() {
         ("/rebalance/properties", "rebalance: {xyzzy: 1}\n"),
         ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
         ("/namespaces/items/properties", "namespaces: [{xyzzy: 1}]\n"),
-        ("/consumers/items/properties", "consumers: [{xyzzy: 1}]\n"),
         ("/reservedMemory/items/properties", "reservedMemory: [{xyzzy: 1}]\n"),
     ] {
         assert_eq!(keys(&schema(pointer)), fields(text), "{pointer}");

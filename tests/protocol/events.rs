@@ -7,7 +7,7 @@ use ledger::{
     Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, SandboxId, Wanted,
 };
 use nri::wire;
-use nri_cpu_manager::edge::{Mount, Response};
+use nri_cpu_manager::edge::Response;
 use protobuf::Message as _;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -119,7 +119,6 @@ async fn creations_are_pinned_and_others_moved() {
             setting: CpuSetting::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             directory: Some("/var/lib/nri-cpu-manager/exposed/new".to_owned()),
-            mounts: Vec::new(),
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
         _ => no_change(call),
@@ -142,46 +141,6 @@ async fn creations_are_pinned_and_others_moved() {
     // The runtime fails a creation whose answer also updates the new container.
     assert_eq!(moved, [("s2", "0-1"), ("s1", "0-1,18-23")]);
     assert!(made.update.iter().all(|update| update.ignore_failure));
-}
-
-/// A mount below a mount that propagates would appear on the host, too, and hide the kubelet's own
-/// file from the kubelet.
-#[tokio::test(start_paused = true)]
-async fn nothing_is_mounted_where_it_would_appear_on_the_host() {
-    const FILE: &str = "/var/lib/kubelet/cpu_manager_state";
-    let decide = |call: &Call| match call {
-        Call::Admission(Admission::Create { .. }) => at_once(Response {
-            setting: CpuSetting::shared("0-1".parse().unwrap()),
-            mounts: vec![Mount { source: "/source".to_owned(), destination: FILE.to_owned() }],
-            ..Response::default()
-        }),
-        _ => no_change(call),
-    };
-    let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
-    runtime.handshake().await;
-    for (mounts, expect) in [
-        (&[][..], true),
-        (&[("/var/lib/kubelet", "rslave")], true),
-        (&[("/var/lib/kubelet", "rshared")], false),
-        (&[("/", "shared")], false),
-        // The nearest mount counts, in any order.
-        (&[("/var/lib", "rslave"), ("/var", "rshared")], true),
-        (&[("/var", "rslave"), ("/var/lib/", "rshared")], false),
-        (&[("/var/lib/kube", "rshared"), ("/var/lib/kubelet/pods", "rshared")], true),
-        (&[(FILE, "ro")], false),
-    ] {
-        let mounts = mounts.iter().map(|(destination, option)| wire::Mount {
-            destination: (*destination).to_owned(),
-            options: vec!["rbind".to_owned(), (*option).to_owned()],
-            ..Default::default()
-        });
-        let mounts: Vec<wire::Mount> = mounts.collect();
-        let created = wire::Container { mounts: mounts.clone(), ..container("c", "a", 500) };
-        let made = runtime.create(&pod("a", 500), &created).await.unwrap();
-        let added: Vec<_> = made.adjust.mounts.iter().map(|mount| &*mount.destination).collect();
-        assert_eq!(added, if expect { &[FILE][..] } else { &[] }, "{mounts:?}");
-        runtime.stop(&pod("a", 500), &created).await.unwrap();
-    }
 }
 
 /// The plugin never sends an empty list of CPUs.

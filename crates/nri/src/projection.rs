@@ -35,10 +35,8 @@ impl Reads<'_> {
 pub struct Fields<'a> {
     /// Fields of `PodSandbox`.
     pub pod: &'a [Field<'a>],
-    /// Fields of `Container` in calls about one container.
+    /// Fields of `Container`.
     pub container: &'a [Field<'a>],
-    /// Fields of `Container` in a synchronisation.
-    pub listed_container: &'a [Field<'a>],
     /// Fields of the new `LinuxResources` in an update.
     pub resources: &'a [Field<'a>],
     /// Fields of `ContainerAdjustment` in a validation.
@@ -81,7 +79,6 @@ pub enum RequestField {
     Text(u32),
     Pod(u32),
     Container(u32),
-    ListedContainer(u32),
     Resources(u32),
     Adjustment(u32),
 }
@@ -99,7 +96,7 @@ impl Request for wire::ConfigureRequest {
 }
 
 impl Request for wire::SynchronizeRequest {
-    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::ListedContainer(2), Of::Number(3)];
+    const FIELDS: &'static [RequestField] = &[Of::Pod(1), Of::Container(2), Of::Number(3)];
 }
 
 impl Request for wire::StateChangeEvent {
@@ -152,7 +149,6 @@ impl<'a> Fields<'a> {
             Of::Text(number) => Text(number),
             Of::Pod(number) => Part(number, self.pod),
             Of::Container(number) => Part(number, self.container),
-            Of::ListedContainer(number) => Part(number, self.listed_container),
             Of::Resources(number) => Part(number, self.resources),
             Of::Adjustment(number) => Part(number, self.adjustment),
         }
@@ -283,13 +279,8 @@ mod tests {
 
         let annotation =
             Texts { number: 6, is_read: |key| key == "b", max_entries: 1, max_chars: 3 };
-        let fields = Fields {
-            pod: &[Text(1), annotation],
-            container: &[],
-            listed_container: &[],
-            resources: &[],
-            adjustment: &[],
-        };
+        let fields =
+            Fields { pod: &[Text(1), annotation], container: &[], resources: &[], adjustment: &[] };
         let reads = Reads { fields: Some(fields), ..Reads::ALL };
         let read = reads.parse::<wire::PodRequest>(&bytes).unwrap().pod.unwrap();
         assert_eq!((&*read.id, &*read.name), ("id", ""));

@@ -1,12 +1,11 @@
 //! What a call of the runtime asks of the ledger, and what the ledger's response says in the
 //! protocol's words: pure, without a connection.
 
-use super::projection::is_propagation;
 use super::{incoming, outgoing};
-use crate::edge::{Mount, Response};
+use crate::edge::Response;
 use cpuset::CpuSet;
 use ledger::{Admission, Call, ContainerId, Event, SandboxId};
-use std::path::{Path, PathBuf};
+
 #[derive(Debug)]
 pub enum Asked {
     Call(Call),
@@ -73,53 +72,10 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
     Asked::Call(call)
 }
 
-/// `own` are the mounts of the container that the call creates.
-pub fn answer(response: &Response, own: &OwnMounts) -> nri::Answer {
-    let Response { setting, environment, directory, mounts, updates } = response;
-    let mounts = mounts.iter().filter(|mount| own.allow(mount));
-    let adjust = setting.as_ref().map(|setting| {
-        let mut adjust = outgoing::container_adjustment(setting, environment, directory.as_deref());
-        adjust.mounts.extend(mounts.map(outgoing::mount));
-        adjust
-    });
+pub fn answer(response: &Response) -> nri::Answer {
+    let Response { setting, environment, directory, updates } = response;
+    let adjust = setting
+        .as_ref()
+        .map(|setting| outgoing::container_adjustment(setting, environment, directory.as_deref()));
     nri::Answer { adjust, updates: outgoing::updates(updates) }
-}
-
-/// The mount points of a new container, and whether mounts below each appear on the host, too.
-#[derive(Debug, Default)]
-pub struct OwnMounts {
-    container: String,
-    mounts: Vec<(PathBuf, bool)>,
-}
-
-impl OwnMounts {
-    /// None for any other call.
-    pub fn of(call: &nri::Call) -> OwnMounts {
-        let nri::Call::CreateContainer(_, container) = call else { return OwnMounts::default() };
-        let mounts = container.mounts.iter().map(|mount| {
-            let propagates = mount.options.iter().any(|option| is_propagation(option));
-            (PathBuf::from(&mount.destination), propagates)
-        });
-        OwnMounts { container: container.id.clone(), mounts: mounts.collect() }
-    }
-
-    /// Below a mount that propagates to the host, a mount would hide the kubelet's own file from the
-    /// kubelet, and stay when the container is gone. A second one at the same place fails the
-    /// container with some runtimes.
-    fn allow(&self, mount: &Mount) -> bool {
-        let at = Path::new(&mount.destination);
-        let above = self.mounts.iter().filter(|(path, _)| at.starts_with(path));
-        let (path, why) = match above.max_by_key(|(path, _)| path.components().count()) {
-            Some((path, _)) if path == at => (path, "is mounted there by its pod"),
-            Some((path, true)) => (path, "has mountPropagation: Bidirectional"),
-            _ => return true,
-        };
-        log::warn!(
-            "consumers: container {} has no mount at {}: {} {why}",
-            self.container,
-            at.display(),
-            path.display()
-        );
-        false
-    }
 }

@@ -1,6 +1,5 @@
 //! Converts the ledger's decisions into the runtime's messages.
 
-use crate::edge::Mount;
 use ledger::environment::{DIRECTORY, Variable};
 use ledger::{CpuSetting, MilliCpu, Update};
 use nri::wire;
@@ -22,8 +21,6 @@ pub(super) fn container_adjustment(
         ..Default::default()
     };
     let mut variables: Vec<wire::KeyValue> = environment.iter().map(variable).collect();
-    let directory = directory
-        .map(|source| Mount { source: source.to_owned(), destination: MOUNTED.to_owned() });
     if directory.is_some() {
         variables.push(variable(&(DIRECTORY, MOUNTED.to_owned())));
     }
@@ -33,17 +30,18 @@ pub(super) fn container_adjustment(
     };
     wire::ContainerAdjustment {
         env: variables,
-        mounts: directory.iter().map(mount).collect(),
+        mounts: directory.map(mount).into_iter().collect(),
         linux: Some(linux).into(),
         ..Default::default()
     }
 }
 
-pub(super) fn mount(Mount { source, destination }: &Mount) -> wire::Mount {
+/// A mount of the container's files from this directory of the host.
+fn mount(source: &str) -> wire::Mount {
     wire::Mount {
-        destination: destination.clone(),
+        destination: MOUNTED.to_owned(),
         type_: "bind".to_owned(),
-        source: source.clone(),
+        source: source.to_owned(),
         options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
         ..Default::default()
     }

@@ -16,9 +16,6 @@ const MAX_GPUS: usize = 8192;
 /// one MiB.
 const MAX_LISTED_BYTES: u64 = 8 << 20;
 
-/// The most bytes of a mount's options that are read: one, or a few that contradict each other.
-const MAX_PROPAGATION: usize = 64;
-
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 pub(super) const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
 pub(super) const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
@@ -27,11 +24,6 @@ pub(super) const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-
 /// What NVIDIA's device plugin and container toolkit call the GPUs of a container.
 pub(super) const VISIBLE_GPUS: &str = "NVIDIA_VISIBLE_DEVICES=";
 pub(super) const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
-
-/// Options of a mount below which others appear on the host, too (`Bidirectional`).
-pub(super) fn is_propagation(option: &str) -> bool {
-    ["shared", "rshared"].contains(&option)
-}
 
 const CPU: &[Field<'_>] = &[
     Part(1, &[Number(1)]), // shares
@@ -64,7 +56,7 @@ const POD: &[Field<'_>] = &[
     Part(8, &[Part(2, RESOURCES), Text(3)]),
 ];
 
-const LISTED_CONTAINER: [Field<'_>; 9] = [
+const CONTAINER: &[Field<'_>] = &[
     Text(1),   // id
     Text(2),   // pod_sandbox_id
     Text(3),   // name
@@ -85,26 +77,6 @@ const LISTED_CONTAINER: [Field<'_>; 9] = [
     Number(14), // created_at
 ];
 
-/// Mounts: destinations, and options that say how mounts below them propagate. In a list they are not
-/// needed, and would be most of it.
-const MOUNTS: Field<'_> = Part(
-    9,
-    &[
-        Text(1),
-        Field::Strings {
-            number: 4,
-            is_read: is_propagation,
-            max_entries: MAX_ENTRIES,
-            max_bytes: MAX_PROPAGATION,
-        },
-    ],
-);
-
-const CONTAINER: [Field<'_>; 10] = {
-    let [id, sandbox, name, state, labels, annotations, env, linux, created] = LISTED_CONTAINER;
-    [id, sandbox, name, state, labels, annotations, env, linux, created, MOUNTS]
-};
-
 /// Of an adjustment: linux.resources.
 const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, &[Part(2, CPU)])])];
 
@@ -112,8 +84,7 @@ const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, &[Part(2, CPU)])])];
 pub const READS: Reads<'static> = Reads {
     fields: Some(Fields {
         pod: POD,
-        container: &CONTAINER,
-        listed_container: &LISTED_CONTAINER,
+        container: CONTAINER,
         resources: RESOURCES,
         adjustment: ADJUSTMENT,
     }),

@@ -4,7 +4,6 @@ mod hints;
 mod memory;
 mod memory_config;
 mod memory_sequence;
-mod memory_state;
 pub(crate) mod merge;
 pub(crate) mod options;
 mod sequence;
@@ -146,9 +145,6 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
         if let Some(file) = find(dir, "memory-config") {
             reports.push(each(&file, |vector| memory_config::check(vector, &machines))?);
         }
-    }
-    if let Some(file) = find(dir, "memory-state") {
-        reports.push(each(&file, memory_state::check)?);
     }
     Ok(reports)
 }

@@ -10,7 +10,7 @@ use crate::world::World;
 use cpuset::CpuSet;
 use ledger::{KubeletClaim, Named, PodUid};
 use nri_cpu_manager::daemon::Input;
-use nri_cpu_manager::kubelet::{KubeletReading, StateFile, StateFileReading};
+use nri_cpu_manager::kubelet::{StateFile, StateFileReading};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ impl CpuManager {
 
 impl World {
     /// What the plugin reads in the kubelet's directory, if it is configured to.
-    pub fn read_kubelet_state(&self) -> KubeletReading {
+    pub fn read_kubelet_state(&self) -> StateFileReading {
         let manager = &self.cpu_manager;
         let Some(policy) = manager.policy else {
-            return StateFileReading::<StateFile>::Missing.into();
+            return StateFileReading::Missing;
         };
         let claim = |((pod, name), cpus): (&(PodId, String), &CpuSet)| {
             let uid = PodUid(self.pods.get(pod)?.uid());
@@ -51,7 +51,6 @@ impl World {
             claims,
             pods: Vec::new(),
         })
-        .into()
     }
 
     fn left_by_kubelet(&self) -> CpuSet {

@@ -19,7 +19,7 @@ use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::nri::READS;
 use nri_cpu_manager::edge::nri::exchange::{self, Asked, asked};
 use nri_cpu_manager::edge::{self, Refusal};
-use nri_cpu_manager::kubelet::KubeletReading;
+use nri_cpu_manager::kubelet::StateFileReading;
 use protobuf::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -526,7 +526,7 @@ impl World {
             }
             Effect::WatchKubelet(directory) => {
                 let reading =
-                    directory.map_or(KubeletReading::MISSING, |_| self.read_kubelet_state());
+                    directory.map_or(StateFileReading::Missing, |_| self.read_kubelet_state());
                 return Some(Input::Kubelet(reading));
             }
             Effect::Answer(id, result) => {

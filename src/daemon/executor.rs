@@ -17,7 +17,7 @@ use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
-use crate::kubelet::{self, KubeletReading, StateFileWatcher};
+use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
 use kernel::Linux;
 use nri::Updater;
@@ -36,7 +36,7 @@ pub struct Executor {
     owner: Option<Box<Owner>>,
     state: Arc<StateDir>,
     updater: Option<Updater>,
-    kubelet: Poller<StateFileWatcher, KubeletReading>,
+    kubelet: Poller<StateFileWatcher, StateFileReading>,
     config: Poller<Follower, Reading>,
     groups: Watch,
     quotas: Watch,
@@ -165,7 +165,7 @@ impl Executor {
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
                 Effect::WatchKubelet(directory) => {
                     self.kubelet = kubelet_poller(directory);
-                    let reading = self.kubelet.read_first().unwrap_or(KubeletReading::MISSING);
+                    let reading = self.kubelet.read_first().unwrap_or(StateFileReading::Missing);
                     effects.extend(self.step(Input::Kubelet(reading)).await);
                 }
             }
@@ -238,7 +238,7 @@ async fn received<T>(result: &mut Option<oneshot::Receiver<T>>) -> T {
     }
 }
 
-fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, KubeletReading> {
+fn kubelet_poller(directory: Option<PathBuf>) -> Poller<StateFileWatcher, StateFileReading> {
     let file = directory.map(|directory| StateFileWatcher::new(&directory));
     Poller::new(file, kubelet::INTERVAL, StateFileWatcher::read)
 }

@@ -1,8 +1,8 @@
-//! [`KubeletWatch`]: reports whether the kubelet's own managers assign CPUs and memory.
+//! [`KubeletWatch`]: reports whether the kubelet's own CPU manager assigns CPUs.
 
 use crate::config::Config;
-use crate::kubelet::{ActivityDetector, Change, KubeletReading, Sign, StateFileReading};
-use ledger::{Call, Event, Policy, Settings, Stance};
+use crate::kubelet::{ActivityDetector, Change, Sign, StateFileReading};
+use ledger::{Call, Event, Policy, Stance};
 use log::Level;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,6 @@ pub(super) struct KubeletWatch {
     reminded: Option<Instant>,
     /// Whether the log has said so since it last became active: only then its end is logged.
     said: bool,
-    /// Whether the log has said that both the kubelet and the plugin assign memory nodes.
-    said_of_memory: bool,
 }
 
 impl KubeletWatch {
@@ -27,7 +25,6 @@ impl KubeletWatch {
             detector: ActivityDetector::new(config.on_active_kubelet()),
             reminded: None,
             said: false,
-            said_of_memory: false,
         }
     }
 
@@ -35,64 +32,33 @@ impl KubeletWatch {
     pub(super) fn reconfigure(
         &mut self,
         config: &Config,
-        settings: &Settings,
+        policy: Policy,
         now: Instant,
     ) -> Option<Event> {
         let change = self.detector.change_stance(config.on_active_kubelet());
-        self.warn_of_memory(settings);
-        self.follow(change, settings.policy, now)
+        self.follow(change, policy, now)
     }
 
-    /// Records what the state files say.
+    /// Records what the state file says.
     pub(super) fn check(
         &mut self,
-        reading: KubeletReading,
-        settings: &Settings,
+        reading: StateFileReading,
+        policy: Policy,
         now: Instant,
     ) -> Option<Event> {
-        match &reading.cpus {
-            None => {}
-            Some(StateFileReading::Missing) => log::debug!("kubelet state file: not visible"),
-            Some(StateFileReading::StateFile(state)) => log::info!(
+        match &reading {
+            StateFileReading::Missing => log::debug!("kubelet state file: not visible"),
+            StateFileReading::StateFile(state) => log::info!(
                 "kubelet state file: read (cpuManagerPolicy={} assignments={})",
                 state.policy,
                 state.claims.len()
             ),
-            Some(StateFileReading::Bad { why, .. }) => {
+            StateFileReading::Bad { why, .. } => {
                 log::error!("kubelet state file: cannot use cpu_manager_state: {why}")
             }
         }
-        match &reading.memory {
-            None => {}
-            Some(StateFileReading::Missing) => {
-                log::debug!("kubelet state file: memory_manager_state is not visible")
-            }
-            Some(StateFileReading::StateFile(state)) => log::info!(
-                "kubelet state file: read (memoryManagerPolicy={} pods={})",
-                state.policy,
-                state.containers.len()
-            ),
-            Some(StateFileReading::Bad { why, .. }) => {
-                log::error!("kubelet state file: cannot use memory_manager_state: {why}")
-            }
-        }
-        let change = self.detector.note_files(reading);
-        self.warn_of_memory(settings);
-        self.follow(change, settings.policy, now)
-    }
-
-    /// Logs, once, that the kubelet and the plugin both assign memory nodes. While the kubelet assigns
-    /// CPUs the plugin assigns nothing.
-    fn warn_of_memory(&mut self, settings: &Settings) {
-        let both = self.detector.assigns_memory()
-            && !self.detector.is_active()
-            && settings.memory.is_some();
-        let before = std::mem::replace(&mut self.said_of_memory, both);
-        if both && !before {
-            log::warn!(
-                "the kubelet's own Memory Manager is active: this plugin leaves the memory nodes that the kubelet sets, and counts them. To move the node to this plugin set memoryManagerPolicy: None in the kubelet's configuration, delete its memory_manager_state and restart it; otherwise set memoryManagerPolicy: None in the plugin's configuration"
-            );
-        }
+        let change = self.detector.note_file(reading);
+        self.follow(change, policy, now)
     }
 
     /// Records what a call shows of the kubelet, before the ledger handles it.

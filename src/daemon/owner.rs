@@ -126,7 +126,7 @@ impl Owner {
             }
             Input::Quotas => self.quotas.check_soon(now),
             Input::Kubelet(reading) => {
-                let active = self.kubelet.check(reading, self.ledger.settings(), now);
+                let active = self.kubelet.check(reading, self.ledger.settings().policy, now);
                 self.apply_all(active);
             }
             Input::Config(reading) => self.reconfigure(reading),
@@ -719,8 +719,8 @@ impl Owner {
         self.moves.announced = None;
         self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
         self.apply_all(event);
-        let settings = self.ledger.settings();
-        let active = self.kubelet.reconfigure(self.config.config(), settings, self.now);
+        let policy = self.ledger.settings().policy;
+        let active = self.kubelet.reconfigure(self.config.config(), policy, self.now);
         self.apply_all(active);
         let kubelet = self.config.config().kubelet_state_dir();
         if before.kubelet_state_dir() != kubelet {

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::disk::Storage;
 use crate::exclusivity::{IsolationFiles, open_memory, open_steering};
 use crate::exposed::Directories;
-use crate::kubelet::KubeletReading;
+use crate::kubelet::StateFileReading;
 use crate::verify::Verifier;
 use crate::view::node::machine_line;
 use crate::view::status::{ConfigStatus, OwnSettings};
@@ -91,7 +91,7 @@ impl Owner {
         Machine { topology, settings, gpus }: Machine,
         Node { kernel, storage }: Node,
         claims: SavedClaims,
-        kubelet: Option<KubeletReading>,
+        kubelet: Option<StateFileReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
         let memory =
@@ -179,8 +179,8 @@ impl Owner {
         owner.apply(Event::Mechanism(mechanism));
         let machine = owner.hotplug.changed(&owner.ledger, now);
         owner.apply_all(machine);
-        let active =
-            kubelet.and_then(|reading| owner.kubelet.check(reading, owner.ledger.settings(), now));
+        let active = kubelet
+            .and_then(|reading| owner.kubelet.check(reading, owner.ledger.settings().policy, now));
         owner.apply_all(active);
         // Only the runtime's list says which containers exist: before it nothing is written.
         owner.cgroups = None;

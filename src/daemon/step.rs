@@ -10,7 +10,7 @@ use super::quieting::{QuietOutcome, QuietPass};
 use crate::checkpoint::{SavedClaims, StateError};
 use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
-use crate::kubelet::KubeletReading;
+use crate::kubelet::StateFileReading;
 use cgroups::Watched;
 use cpuset::CpuSet;
 use ledger::{Call, ContainerId, Update};
@@ -50,7 +50,7 @@ pub enum Input {
     Groups(Vec<PathBuf>),
     /// A watched CFS quota has been written.
     Quotas,
-    Kubelet(KubeletReading),
+    Kubelet(StateFileReading),
     Config(Reading),
     /// [`Effect::FindDevices`] has ended.
     Devices(FoundDevices),

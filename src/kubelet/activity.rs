@@ -9,8 +9,8 @@
 //! CPUs for every container that it creates, under policy none for no container. An NRI plugin that
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
-use super::{KubeletReading, MemoryStateFile, StateFile, StateFileReading, memory_state};
-use ledger::{Admission, Call, Event, KubeletClaims, Qos, Stance};
+use super::{StateFile, StateFileReading};
+use ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
 use std::fmt;
 
 const STATIC: &str = "static";
@@ -22,10 +22,8 @@ pub(crate) struct ActivityDetector {
     policy: Option<String>,
     /// Whether the last conclusive request named CPUs.
     names_cpus: bool,
-    /// Whether the state file of the Memory Manager names the policy that assigns memory.
-    assigns_memory: bool,
     /// The kubelet's assignments, as last read.
-    claims: KubeletClaims,
+    claims: Vec<KubeletClaim>,
     active: bool,
 }
 
@@ -65,8 +63,7 @@ impl ActivityDetector {
             when_active,
             policy: None,
             names_cpus: false,
-            assigns_memory: false,
-            claims: KubeletClaims::default(),
+            claims: Vec::new(),
             active: false,
         }
     }
@@ -76,24 +73,9 @@ impl ActivityDetector {
         if self.active && before != when_active { Some(Change::Assigned) } else { None }
     }
 
-    /// Records what the state files say. An invalid file changes the policy at most.
-    pub(crate) fn note_files(&mut self, reading: KubeletReading) -> Option<Change> {
+    /// Records what the state file says. An invalid file changes the policy at most.
+    pub(crate) fn note_file(&mut self, file: StateFileReading) -> Option<Change> {
         let before = self.claims.clone();
-        if let Some(file) = reading.cpus {
-            self.note_cpus(file);
-        }
-        if let Some(file) = reading.memory {
-            self.note_memory(file);
-        }
-        let change = self.judge();
-        if change.is_none() && self.active && before != self.claims {
-            Some(Change::Assigned)
-        } else {
-            change
-        }
-    }
-
-    fn note_cpus(&mut self, file: StateFileReading<StateFile>) {
         match file {
             StateFileReading::Missing => self.policy = None,
             StateFileReading::Bad { policy: None, .. } => {}
@@ -101,7 +83,7 @@ impl ActivityDetector {
             StateFileReading::StateFile(StateFile { policy, claims, .. }) => {
                 // After a change of the policy the ledger still has to take over the last assignments.
                 if policy == STATIC {
-                    self.claims.cpus = claims;
+                    self.claims = claims;
                 }
                 self.policy = Some(policy);
             }
@@ -109,22 +91,11 @@ impl ActivityDetector {
         if self.policy.as_ref().is_some_and(|policy| policy != STATIC) {
             self.names_cpus = false;
         }
-    }
-
-    fn note_memory(&mut self, file: StateFileReading<MemoryStateFile>) {
-        match file {
-            StateFileReading::Missing => self.assigns_memory = false,
-            StateFileReading::Bad { policy: None, .. } => {}
-            StateFileReading::Bad { policy: Some(policy), .. } => {
-                self.assigns_memory = policy == memory_state::STATIC;
-            }
-            StateFileReading::StateFile(file) => {
-                self.assigns_memory = file.policy == memory_state::STATIC;
-                // As with CPUs.
-                if self.assigns_memory {
-                    self.claims.memory = file.claims();
-                }
-            }
+        let change = self.judge();
+        if change.is_none() && self.active && before != self.claims {
+            Some(Change::Assigned)
+        } else {
+            change
         }
     }
 
@@ -164,11 +135,6 @@ impl ActivityDetector {
         self.active
     }
 
-    /// Whether the kubelet's Memory Manager assigns memory, whatever its CPU manager does.
-    pub(crate) fn assigns_memory(&self) -> bool {
-        self.assigns_memory
-    }
-
     pub(crate) fn stance(&self) -> Stance {
         if self.active { self.when_active } else { Stance::Assign }
     }
@@ -181,14 +147,12 @@ impl ActivityDetector {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MemoryBlock, MemoryStateFormat};
     use super::*;
     use cpuset::CpuSet;
     use ledger::model::{ContainerId, PodUid, SandboxId};
-    use ledger::{Container, CpuRequest, KubeletClaim, Named, Pod, Wanted};
-    use std::collections::BTreeMap;
+    use ledger::{Container, CpuRequest, Named, Pod, Wanted};
 
-    fn file(policy: &str, claims: usize) -> KubeletReading {
+    fn file(policy: &str, claims: usize) -> StateFileReading {
         let claim = |at: usize| KubeletClaim {
             of: Named::Container(PodUid("p".to_owned()), at.to_string()),
             cpus: at.to_string().parse().unwrap(),
@@ -201,36 +165,11 @@ mod tests {
             claims,
             pods: Vec::new(),
         })
-        .into()
     }
 
-    fn bad(policy: Option<&str>) -> KubeletReading {
+    fn bad(policy: Option<&str>) -> StateFileReading {
         let policy = policy.map(str::to_owned);
-        StateFileReading::<StateFile>::Bad { policy, why: String::new() }.into()
-    }
-
-    fn missing() -> KubeletReading {
-        StateFileReading::<StateFile>::Missing.into()
-    }
-
-    /// `memory_manager_state` with so many containers.
-    fn memory(policy: &str, containers: usize) -> KubeletReading {
-        let block = MemoryBlock { nodes: vec![0], kind: "memory".to_owned(), bytes: 1 << 30 };
-        let container = |at: usize| (at.to_string(), vec![block.clone()]);
-        let containers: BTreeMap<_, _> = (0..containers).map(container).collect();
-        let file = MemoryStateFile {
-            policy: policy.to_owned(),
-            format: MemoryStateFormat::V1,
-            containers: BTreeMap::from([(PodUid("p".to_owned()), containers)]),
-            pods: BTreeMap::new(),
-            machine: BTreeMap::new(),
-        };
-        KubeletReading { cpus: None, memory: Some(StateFileReading::StateFile(file)) }
-    }
-
-    fn memory_claims(guard: &ActivityDetector) -> usize {
-        let Event::Kubelet { claims, .. } = guard.event() else { panic!() };
-        claims.memory.len()
+        StateFileReading::Bad { policy, why: String::new() }
     }
 
     fn event(qos: Qos, cpus: Option<&str>, update: bool) -> Call {
@@ -268,44 +207,29 @@ mod tests {
     #[test]
     fn the_policy_in_the_state_file_decides() {
         let mut guard = ActivityDetector::new(Stance::Refuse);
-        assert_eq!(guard.note_files(missing()), None);
-        assert_eq!(guard.note_files(file("static", 1)), Some(Change::Began(Sign::File)));
-        assert_eq!(guard.note_files(file("static", 1)), None);
-        assert_eq!(guard.note_files(file("static", 2)), Some(Change::Assigned));
+        assert_eq!(guard.note_file(StateFileReading::Missing), None);
+        assert_eq!(guard.note_file(file("static", 1)), Some(Change::Began(Sign::File)));
+        assert_eq!(guard.note_file(file("static", 1)), None);
+        assert_eq!(guard.note_file(file("static", 2)), Some(Change::Assigned));
         // A kubelet restarts, and creates a container without CPUs at that time.
         assert_eq!(guard.note_call(&create(None)), None);
-        assert_eq!(guard.note_files(file("none", 0)), Some(Change::Ended));
+        assert_eq!(guard.note_file(file("none", 0)), Some(Change::Ended));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
-        assert_eq!(claims.cpus.len(), 2);
+        assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
         assert_eq!(guard.note_call(&create(Some("2"))), None);
-        assert_eq!(guard.note_files(missing()), Some(Change::Began(Sign::Request)));
+        assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Began(Sign::Request)));
     }
 
     #[test]
     fn an_invalid_file_still_names_a_policy() {
         let mut guard = ActivityDetector::new(Stance::Observe);
-        assert_eq!(guard.note_files(bad(None)), None);
-        assert_eq!(guard.note_files(bad(Some("static"))), Some(Change::Began(Sign::File)));
-        assert_eq!(guard.note_files(bad(None)), None, "a torn file changes nothing");
+        assert_eq!(guard.note_file(bad(None)), None);
+        assert_eq!(guard.note_file(bad(Some("static"))), Some(Change::Began(Sign::File)));
+        assert_eq!(guard.note_file(bad(None)), None, "a torn file changes nothing");
         assert!(matches!(guard.event(), Event::Kubelet { stance: Stance::Observe, .. }));
-        assert_eq!(guard.note_files(missing()), Some(Change::Ended));
-    }
-
-    #[test]
-    fn memory_is_reported_with_cpus_and_after_the_policy_has_changed() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
-        assert_eq!(guard.note_files(memory("Static", 1)), None, "CPUs are not the kubelet's");
-        assert!(guard.assigns_memory() && !guard.is_active());
-        assert_eq!(guard.note_files(file("static", 1)), Some(Change::Began(Sign::File)));
-        assert_eq!(memory_claims(&guard), 1);
-        assert_eq!(guard.note_files(memory("Static", 1)), None);
-        assert_eq!(guard.note_files(memory("Static", 2)), Some(Change::Assigned));
-        assert_eq!(guard.note_files(memory("None", 0)), None);
-        assert!(!guard.assigns_memory());
-        assert_eq!(guard.note_files(KubeletReading::MISSING), Some(Change::Ended));
-        assert_eq!(memory_claims(&guard), 2, "still to be taken over");
+        assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Ended));
     }
 
     #[test]

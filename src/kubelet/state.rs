@@ -236,12 +236,12 @@ fn dump_pods(pods: &BTreeMap<String, PodCpus>) -> String {
     }))
 }
 
-pub(super) fn dump_map(pairs: impl Iterator<Item = String>) -> String {
+fn dump_map(pairs: impl Iterator<Item = String>) -> String {
     format!("map[{}]", pairs.collect::<Vec<_>>().join(" "))
 }
 
 /// The 32-bit hash of Fowler, Noll and Vo, as Go's `fnv.New32a`.
-pub(super) fn fnv1a(text: &str) -> u32 {
+fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 

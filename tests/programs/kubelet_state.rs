@@ -3,7 +3,7 @@
 use crate::support::fake_sysfs;
 use ledger::model::{ContainerId, PodUid};
 use ledger::{Claim, CpuRequest, Margin, Named};
-use nri_cpu_manager::checkpoint::{SavedClaims, StateDir};
+use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::kubelet::StateFile;
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,8 @@ use std::process::{Command, Output};
 use topology::synthetic::Machine;
 
 fn kubelet_state(dir: &Path) -> Output {
-    kubelet_state_with(dir, &[])
-}
-
-fn kubelet_state_with(dir: &Path, options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
         .arg("kubelet-state")
-        .args(options)
         .args([Path::new("--config"), &dir.join("config.yaml")])
         .args([Path::new("--state-dir"), &dir.join("state")])
         .args([Path::new("--sysfs-root"), &dir.join("sys")])
@@ -80,18 +75,4 @@ fn nothing_is_printed_without_a_checkpoint() {
     assert!(!output.status.success() && output.stdout.is_empty());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("checkpoint.json") && error.contains("--state-dir"), "{error}");
-}
-
-#[test]
-fn no_memory_is_printed_if_none_is_counted() {
-    let dir = tempfile::tempdir().unwrap();
-    let files = fake_sysfs::files(&Machine { cores: 4, ..Machine::default() }.facts().unwrap());
-    fake_sysfs::write(&dir.path().join("sys"), &files);
-    fs::write(dir.path().join("config.yaml"), "").unwrap();
-    let state = StateDir::open(&dir.path().join("state")).unwrap();
-    state.save(&SavedClaims::default()).unwrap();
-    let output = kubelet_state_with(dir.path(), &["--memory"]);
-    assert!(!output.status.success() && output.stdout.is_empty());
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("memoryManagerPolicy is not Static"), "{error}");
 }

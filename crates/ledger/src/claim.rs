@@ -53,19 +53,6 @@ pub struct KubeletClaim {
     pub cpus: CpuSet,
 }
 
-/// Everything that the kubelet's managers assigned, as their state files have it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KubeletClaims {
-    pub cpus: Vec<KubeletClaim>,
-    pub memory: Vec<MemoryClaim>,
-}
-
-impl From<Vec<KubeletClaim>> for KubeletClaims {
-    fn from(cpus: Vec<KubeletClaim>) -> KubeletClaims {
-        KubeletClaims { cpus, memory: Vec::new() }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Named {
     Container(PodUid, String),

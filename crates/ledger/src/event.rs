@@ -1,6 +1,6 @@
 //! The inputs of the ledger, and its answers: the complete language between the edge and the core.
 
-use super::claim::KubeletClaims;
+use super::claim::KubeletClaim;
 use super::devices::PodDevices;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
@@ -103,7 +103,7 @@ pub enum Event {
     Kubelet {
         stance: Stance,
         /// The kubelet's present or last assignments; empty if they are not known.
-        claims: KubeletClaims,
+        claims: Vec<KubeletClaim>,
     },
     Answered(Decision),
     /// Updates have been sent or written without a decision.

@@ -95,7 +95,7 @@ pub mod wish;
 
 pub use annotations::Annotations;
 pub use books::Phase;
-pub use claim::{Claim, KubeletClaim, KubeletClaims, MemoryClaim, Named};
+pub use claim::{Claim, KubeletClaim, MemoryClaim, Named};
 pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
 pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
 pub use model::{
@@ -126,7 +126,7 @@ pub struct Ledger {
     node: Node,
     books: Books,
     /// The kubelet's assignments that the ledger has yet to take over.
-    kubelet: KubeletClaims,
+    kubelet: Vec<KubeletClaim>,
     /// Computed from the books after each event.
     pool: Pool,
     reported: Reported,
@@ -193,14 +193,7 @@ impl Ledger {
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         let reported = Reported::of(&books, &pool);
-        Ledger {
-            node,
-            books,
-            kubelet: KubeletClaims::default(),
-            pool,
-            reported,
-            view: OnceLock::new(),
-        }
+        Ledger { node, books, kubelet: Vec::new(), pool, reported, view: OnceLock::new() }
     }
 
     /// This ledger with the memory that the state file of the previous process has, to which the same
@@ -402,7 +395,7 @@ impl Ledger {
     /// Returns whether the ledger has adopted the node. At the change to [`Stance::Assign`] it
     /// takes over the kubelet's assignments; before the runtime's first list of containers it has
     /// nothing to adopt, and that list adopts them.
-    fn set_stance(&mut self, stance: Stance, claims: KubeletClaims) -> bool {
+    fn set_stance(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
         let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
@@ -417,7 +410,7 @@ impl Ledger {
 
     /// The kubelet's assignments. They are needed again at the next adoption while the kubelet
     /// assigns CPUs, and only once after that.
-    fn kubelet_claims(&mut self) -> KubeletClaims {
+    fn kubelet_claims(&mut self) -> Vec<KubeletClaim> {
         match self.node.stance {
             Stance::Assign => std::mem::take(&mut self.kubelet),
             Stance::Refuse | Stance::Observe => self.kubelet.clone(),

@@ -183,26 +183,21 @@ pub(super) fn records(claims: impl IntoIterator<Item = MemoryClaim>) -> Records 
 }
 
 /// Counts the memory of containers that run already, and of those that may be restarted. The nodes that
-/// are set for a container count first, unless its earlier claim has further ones; then an earlier
-/// claim, then the kubelet's.
+/// are set for a container count first, unless its earlier claim has further ones.
 pub(super) fn adopt(
     node: &Node,
     books: &mut Books,
     running: &[(PodUid, Container)],
-    ours: Records,
-    kubelet: &Records,
+    earlier: Records,
 ) {
     if node.settings.memory.is_none() {
         return;
     }
     for (uid, container) in running {
-        let key = (uid.clone(), container.name.clone());
-        let recorded = ours.get(&key).or_else(|| kubelet.get(&key));
+        let recorded = earlier.get(&(uid.clone(), container.name.clone()));
         adopt_one(node, books, uid, container, recorded);
     }
-    let kept =
-        ours.into_iter().chain(kubelet.iter().map(|(key, claim)| (key.clone(), claim.clone())));
-    for ((pod_uid, container), memory) in kept {
+    for ((pod_uid, container), memory) in earlier {
         keep(books, MemoryClaim { pod_uid, container, memory });
     }
 }

@@ -12,7 +12,7 @@ mod repair;
 mod sources;
 
 use super::books::{AppliedSetting, Books, ContainerEntry, ContainerRef};
-use super::claim::{Claim, KubeletClaims};
+use super::claim::{Claim, KubeletClaim};
 use super::desired::mems_are_ours;
 use super::identity::identify;
 use super::memory::{self, Records};
@@ -36,12 +36,12 @@ use std::collections::{HashMap, HashSet};
 pub(super) fn synchronize(
     node: &Node,
     books: &mut Books,
-    kubelet: KubeletClaims,
+    kubelet: Vec<KubeletClaim>,
     pods: Vec<Pod>,
     containers: Vec<Container>,
 ) {
     let memory = memory::records(books.memory_claims());
-    let evidence = Evidence::new(books.claims().collect(), kubelet.cpus);
+    let evidence = Evidence::new(books.claims().collect(), kubelet);
     let earlier = EarlierFacts::of(node, books);
     books.clear();
     let owners = enter_pods(node, books, pods, &containers);
@@ -68,7 +68,7 @@ pub(super) fn synchronize(
     earlier.restore(books);
     own_pool::find(node, books, &containers, &evidence);
     settle(node, books, &containers, evidence);
-    memory::adopt(node, books, &containers, memory, &memory::records(kubelet.memory));
+    memory::adopt(node, books, &containers, memory);
 }
 
 /// The part of the CPUs that are set for a container which can be exclusive. Shared CPUs are set
@@ -187,10 +187,10 @@ pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container:
 pub(super) fn readopt(
     node: &Node,
     books: &mut Books,
-    kubelet: KubeletClaims,
+    kubelet: Vec<KubeletClaim>,
     set: impl Fn(&ContainerEntry) -> Option<CpuSet>,
 ) {
-    let evidence = Evidence::new(books.claims().collect(), kubelet.cpus);
+    let evidence = Evidence::new(books.claims().collect(), kubelet);
     let mut running = Vec::new();
     for (uid, pod) in books.pods_mut() {
         let sandbox = pod.pod.sandbox.clone();
@@ -214,7 +214,7 @@ pub(super) fn readopt(
     if node.settings.memory.is_none() {
         books.forget_memory();
     }
-    memory::adopt(node, books, &running, Records::new(), &memory::records(kubelet.memory));
+    memory::adopt(node, books, &running, Records::new());
 }
 
 /// Enters the remembered claim of an event's container as that of an ended one. Some runtimes never

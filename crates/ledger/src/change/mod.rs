@@ -6,7 +6,7 @@ pub(super) use hotplug::hotplug;
 
 use super::adopt::{readopt, unclaimed_part};
 use super::books::Books;
-use super::claim::KubeletClaims;
+use super::claim::KubeletClaim;
 use super::identity::record_terms;
 use super::model::{ContainerId, PodUid, PoolKind};
 use super::node::Node;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// ([`adopt`](crate::adopt)): a container keeps exclusive CPUs that are legal, even if the new
 /// policy would give it others or none; the engine replaces illegal CPUs; the shared pool follows.
 /// The log is shorter than after a restart: it leaves out containers that do not change.
-pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: KubeletClaims) {
+pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletClaim>) {
     let claims =
         books.containers().map(|container| (container.entry.id().clone(), container.entry.claim()));
     let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();

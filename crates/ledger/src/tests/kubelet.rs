@@ -10,7 +10,7 @@ impl Node {
             of: Named::Container(pod.uid.clone(), "c".to_owned()),
             cpus: cpus(list),
         });
-        self.event(Event::Kubelet { stance, claims: claims.collect::<Vec<_>>().into() }).unwrap();
+        self.event(Event::Kubelet { stance, claims: claims.collect() }).unwrap();
     }
 
     /// The kubelet's static policy creates a container with these CPUs, which the plugin must not
@@ -144,7 +144,7 @@ fn cpus_that_a_kubelet_before_1_18_recorded_by_id_are_adopted() {
     let mut node = Node::new();
     let of = Named::Id(ContainerId("a".to_owned()));
     let claims = vec![KubeletClaim { of, cpus: cpus("9-12") }];
-    node.event(Event::Kubelet { stance: Stance::Assign, claims: claims.into() }).unwrap();
+    node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
     node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
     node.check("a", "9-12");
 }

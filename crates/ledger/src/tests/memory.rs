@@ -342,23 +342,29 @@ fn memory_nodes_of_another_program_are_counted_and_stay() {
     assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), expect);
 }
 
+/// Also those of a container that the kubelet creates before the take-over.
 #[test]
-fn the_kubelets_claims_are_adopted() {
-    let mut node = single_numa_node();
-    let a = limited("a", 2000, 8);
-    let ended = limited("ended", 2000, 2);
-    let claim = |pod: &Pod, memory| MemoryClaim {
-        pod_uid: pod.uid.clone(),
-        container: "c".to_owned(),
-        memory: memory_manager::Claim { nodes: nodes(&[1]), amounts: bytes(memory) },
-    };
-    let memory = vec![claim(&a, 8), claim(&ended, 2), claim(&limited("gone", 2000, 2), 2)];
-    let claims = KubeletClaims { memory, ..KubeletClaims::default() };
-    node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
-    let of_a = listed(limited_container(&a, "c", 2000, 8), "8-9", &[]);
-    node.ledger.apply(Event::Synchronize { pods: vec![a, ended], containers: vec![of_a] });
-    check(&node, &["uid-a/c: 8 on 1", "uid-ended/c: 2 on 1"]);
-    assert_eq!(sent_mems(&mut node), [Some(nodes(&[1]))]);
+fn a_take_over_counts_limits_on_the_nodes_that_the_kubelet_has_set() {
+    for knows_kubelet_first in [true, false] {
+        let mut node = single_numa_node();
+        let active = Event::Kubelet { stance: Stance::Observe, claims: Vec::new() };
+        let a = limited("a", 2000, 8);
+        let of_a = listed(limited_container(&a, "c", 2000, 8), "8-9", &[1]);
+        let list = Event::Synchronize { pods: vec![a], containers: vec![of_a] };
+        let events = if knows_kubelet_first { [active, list] } else { [list, active] };
+        for event in events {
+            node.event(event).unwrap();
+        }
+        let b = limited("b", 2000, 7);
+        let of_b = listed(limited_container(&b, "c", 2000, 7), "2-3", &[0]);
+        node.event(Admission::Create { pod: b.clone(), container: of_b.clone() }).unwrap();
+        node.event(Event::Started { pod: b, container: of_b }).unwrap();
+        node.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() }).unwrap();
+        check(&node, &["uid-a/c: 8 on 1", "uid-b/c: 7 on 0"]);
+        assert!(sent_mems(&mut node).iter().all(Option::is_none));
+        let expect = refused("memory 4", "NUMA node 0 3, NUMA node 1 2");
+        assert_eq!(run(&mut node, "c", 2000, 4).unwrap_err(), expect);
+    }
 }
 
 /// The limit of such a pod is the larger one of both limits.

@@ -21,7 +21,7 @@ HOOK = "helm.sh/hook"
 EVERY_VALUE = Path("tests/chart/values.yaml")
 EVERY_OBJECT = Path("tests/chart/objects.yaml")
 COPIES = ["prometheusrule.yaml", "dashboard.yaml"]
-GROUPS = ["image", "serviceAccount", "podMonitor", "prometheusRule", "dashboard", "networkPolicy", "release"]
+GROUPS = ["image", "serviceAccount", "podMonitor", "prometheusRule", "dashboard", "networkPolicy", "uninstall"]
 
 # Values that have to be refused, and what the error has to name.
 REFUSED = [
@@ -223,8 +223,8 @@ def check(chart):
         checks.kustomized(MANIFESTS / "overlays" / name, render(chart, values)[0])
     hooks = render(chart, {})[1]
     annotations = [one["metadata"].pop("annotations") for one in hooks]
-    checks.kustomized(MANIFESTS / "release", hooks)
-    checks.same("the release comes after the plugin", [one[HOOK] for one in annotations], ["post-delete"])
+    checks.kustomized(MANIFESTS / "uninstall", hooks)
+    checks.same("the uninstall comes after the plugin", [one[HOOK] for one in annotations], ["post-delete"])
 
     # Helm merges the files of values in this order.
     for name, values in overlays.items():
@@ -245,12 +245,12 @@ def check(chart):
         checks.same(f"the SELinux type of container {one['name']}", labels, every["seLinuxOptions"])
     changed = only("DaemonSet", render(chart, {"config": {"strict": True}})[0])
     checks.same("a change of config restarts nothing", changed, only("DaemonSet", render(chart, {})[0]))
-    hooks = render(chart, {"release": {"onUninstall": False}})[1]
-    checks.same("no hooks without release.onUninstall", hooks, [])
-    hooks = render(chart, {"release": {"kubectlImage": "kubectl:1"}})[1]
+    hooks = render(chart, {"uninstall": {"revert": False}})[1]
+    checks.same("no hooks without uninstall.revert", hooks, [])
+    hooks = render(chart, {"uninstall": {"kubectlImage": "kubectl:1"}})[1]
     kinds = sorted(one["kind"] for one in hooks)
     expect = ["DaemonSet", "Job", "Role", "RoleBinding", "ServiceAccount"]
-    checks.same("a Job waits with release.kubectlImage", kinds, expect)
+    checks.same("a Job waits with uninstall.kubectlImage", kinds, expect)
 
     different = helm.values_from_yaml(EVERY_VALUE.read_text())
     checks.lint(EVERY_VALUE, different)
@@ -312,7 +312,7 @@ def monitoring(checks, chart):
     checks.same("without peers only the node reaches the port", "ingress" in policy, False)
     daemon_set = only("DaemonSet", render(chart, {"serviceAccount": {"name": "own"}})[0])
     checks.same("an existing account", daemon_set["spec"]["template"]["spec"]["serviceAccountName"], "own")
-    account = only("ServiceAccount", render(chart, {"serviceAccount": {"create": True}, "release": {"onUninstall": False}})[0])
+    account = only("ServiceAccount", render(chart, {"serviceAccount": {"create": True}, "uninstall": {"revert": False}})[0])
     checks.same("an account that nothing needs later", "annotations" in account["metadata"], False)
 
 

@@ -37,7 +37,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Doctor(args) => cli::doctor::run(&args, out)?,
         Command::EnableNri(args) => cli::enable_nri::run(&args, out)?,
         Command::BenchGain(args) => cli::bench_gain::run(&args, out)?,
-        Command::Release(args) => cli::release::run(&args, out)?,
+        Command::Uninstall(args) => cli::uninstall::run(&args, out)?,
     }
     Ok(())
 }

@@ -39,8 +39,8 @@ const BACK: Duration = Duration::from_secs(30);
 /// For a program to have written its memory, on emulated CPUs.
 const HOLDS: Duration = Duration::from_secs(60);
 
-/// Logged by the pod of `manifests/release` when it has finished.
-const RELEASED: &str = "waiting for SIGTERM";
+/// Logged by the pod of `manifests/uninstall` when it has finished.
+const REVERTED: &str = "waiting for SIGTERM";
 
 /// The plugin's default state directory.
 const STATE: &str = "/var/lib/nri-cpu-manager";
@@ -261,29 +261,29 @@ impl<'a> Testbed<'a> {
         self.plugin.take().map_or(Ok(()), |mut plugin| plugin.remove(self.node))
     }
 
-    /// Applies `manifests/release`, with or without `--containers`. The pod must become ready, and
+    /// Applies `manifests/uninstall`, with or without `--containers`. The pod must become ready, and
     /// end on SIGTERM. Returns the log of its init containers, whose failure is an error.
-    pub fn release(&mut self, containers: bool) -> Result<String> {
-        let manifests = Manifests::for_release(&self.shipped.manifests, containers)?;
+    pub fn revert(&mut self, containers: bool) -> Result<String> {
+        let manifests = Manifests::for_uninstall(&self.shipped.manifests, containers)?;
         let also = if containers { " with --containers" } else { "" };
-        self.release_as(&manifests, also)
+        self.revert_as(&manifests, also)
     }
 
-    /// As [`release`](Self::release), for quiet CPUs.
-    pub(crate) fn release_quiet(&mut self) -> Result<String> {
+    /// As [`revert`](Self::revert), for quiet CPUs.
+    pub(crate) fn revert_quiet(&mut self) -> Result<String> {
         let rendered = &self.shipped.manifests;
-        let manifests = Manifests::for_release(rendered, true)?.with_quiet_cpus(rendered)?;
-        self.release_as(&manifests, " with --containers and the mounts for quiet CPUs")
+        let manifests = Manifests::for_uninstall(rendered, true)?.with_quiet_cpus(rendered)?;
+        self.revert_as(&manifests, " with --containers and the mounts for quiet CPUs")
     }
 
-    fn release_as(&mut self, manifests: &Manifests, also: &str) -> Result<String> {
-        self.begin(format!("apply manifests/release{also}"));
+    fn revert_as(&mut self, manifests: &Manifests, also: &str) -> Result<String> {
+        self.begin(format!("apply manifests/uninstall{also}"));
         let mut pod = DaemonPod::apply(self.node, &self.shipped.image, manifests)?;
         let mut log = String::new();
         for init in &manifests.pod().init_containers {
             log += &pod.init_log(&init.name)?;
         }
-        pod.wait_for(self.node, RELEASED, 1, SAYS)?;
+        pod.wait_for(self.node, REVERTED, 1, SAYS)?;
         pod.remove(self.node)?;
         Ok(log)
     }

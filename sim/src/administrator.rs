@@ -194,7 +194,7 @@ impl World {
         true
     }
 
-    /// Removes the plugin from the node and installs it again: with or without `release`, and with or
+    /// Removes the plugin from the node and installs it again: with or without `uninstall`, and with or
     /// without its state.
     pub fn uninstall(&mut self, dice: &mut Dice) {
         let is_ready = |pod: &Pod| pod.deleted.is_none() && pod.sandbox == Sandbox::Ready;
@@ -206,7 +206,7 @@ impl World {
         self.oracle.unwatched("");
         self.delete_pod(0, Duration::ZERO);
         if dice.percent(70) {
-            self.after(Duration::from_secs(3), World::release);
+            self.after(Duration::from_secs(3), World::revert);
         }
         if dice.percent(50) {
             self.after(Duration::from_secs(4), World::forget);
@@ -224,8 +224,8 @@ impl World {
         }
     }
 
-    /// `nri-cpu-manager release`.
-    fn release(&mut self) {
+    /// `nri-cpu-manager uninstall`.
+    fn revert(&mut self) {
         if self.plugin.is_alive() {
             // Another instance has locked the state directory.
             return;
@@ -249,12 +249,12 @@ impl World {
         let undone = undo(&hierarchy, memory, widest, None);
         let files = steering.restore(&self.kernel).files;
         self.say(format!(
-            "release restores {} cgroups, {} quotas, {files} files of interrupts and CPUs",
+            "uninstall restores {} cgroups, {} quotas, {files} files of interrupts and CPUs",
             undone.groups, undone.quotas
         ));
         self.note_writes();
         if !undone.errors.is_empty() && !self.pods.contains_key(&0) {
-            self.after(Duration::from_secs(1), World::release);
+            self.after(Duration::from_secs(1), World::revert);
         }
     }
 

@@ -12,11 +12,11 @@ pub mod log;
 pub mod machine;
 pub mod noise;
 pub mod output;
-pub mod release;
 pub mod run;
 pub mod simulate;
 pub mod status;
 pub mod topology;
+pub mod uninstall;
 
 use clap::{Args, Parser, Subcommand};
 use std::error::Error;
@@ -57,7 +57,7 @@ pub enum Command {
     /// and with each mechanism. Needs root, two CPUs and no plugin; takes five minutes
     BenchGain(bench_gain::BenchGainArgs),
     /// Undo the plugin's changes to cgroups, before it is removed from the node
-    Release(release::ReleaseArgs),
+    Uninstall(uninstall::UninstallArgs),
 }
 
 /// The namespaces that `status`, `explain` and `noise` are about.

@@ -231,14 +231,14 @@ impl Enforcement {
     /// Reverts the writes into cgroups: containers are on their CPUs by other means. What cannot be
     /// reverted is tried again with the next check of all.
     pub(super) fn revert(&mut self, ledger: &Ledger) {
-        let released = self.groups.release(ledger.possible());
-        self.state = if released.errors.is_empty() { Written::Nothing } else { Written::Leftovers };
-        let undone = released.groups + released.quotas + released.partitions;
+        let all = self.groups.undo(ledger.possible());
+        self.state = if all.errors.is_empty() { Written::Nothing } else { Written::Leftovers };
+        let undone = all.groups + all.quotas + all.partitions;
         if undone > 0 {
-            let partitions = released.partitions;
+            let partitions = all.partitions;
             log::info!("cgroups restored: {undone} (cpuset partitions ended: {partitions})");
         }
-        for error in released.errors {
+        for error in all.errors {
             log::warn!("cannot restore a cgroup, trying again at the next check: {error}");
         }
     }

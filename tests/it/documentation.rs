@@ -120,7 +120,7 @@ fn is_released(path: &str) -> bool {
 fn a_release_has_every_directory_of_manifests() {
     let script = include_str!("../../hack/release");
     for line in [
-        "for directory in manifests/base manifests/release manifests/doctor manifests/bench-gain manifests/overlays/*; do",
+        "for directory in manifests/base manifests/uninstall manifests/doctor manifests/bench-gain manifests/overlays/*; do",
         "rendered=$out/manifests/$(basename \"$directory\").yaml",
     ] {
         assert!(script.contains(line), "hack/release has no {line}");

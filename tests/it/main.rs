@@ -33,7 +33,6 @@ mod noise;
 mod placement_quality;
 mod placement_requests;
 mod reference;
-mod release;
 #[allow(dead_code, reason = "shared with the example, which uses the rest")]
 #[path = "../../examples/conformance/runner.rs"]
 mod runner;
@@ -44,5 +43,6 @@ mod status;
 #[path = "../support/mod.rs"]
 mod support;
 mod sysfs;
+mod uninstall;
 mod worked_examples;
 mod workflows;

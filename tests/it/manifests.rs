@@ -104,7 +104,7 @@ fn manifests() -> PathBuf {
 
 /// The files for `kubectl apply -k`.
 fn kustomized() -> Vec<PathBuf> {
-    ["base", "bench-gain", "doctor", "overlays", "release"]
+    ["base", "bench-gain", "doctor", "overlays", "uninstall"]
         .iter()
         .flat_map(|name| files(&manifests().join(name)))
         .collect()
@@ -331,7 +331,7 @@ fn the_constraints_of_openshift_admit_the_pod() {
     let name = &constraints["metadata"]["name"];
     assert_eq!(role["rules"][0]["resourceNames"][0], *name);
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
-    for file in ["base/daemonset.yaml", "release/daemonset.yaml"] {
+    for file in ["base/daemonset.yaml", "uninstall/daemonset.yaml"] {
         let pod = &yaml(&read(file))["spec"]["template"]["spec"];
         let account = pod["serviceAccountName"].as_str().unwrap_or("default");
         assert_eq!(binding["subjects"][0]["name"], account, "{file}");

@@ -348,7 +348,7 @@ fn capabilities(directory: &str) -> BTreeSet<String> {
 #[test]
 fn every_privilege_is_documented() {
     let mut manifests = BTreeSet::from(
-        ["base", "bench-gain", "release", "doctor"].map(|name| format!("manifests/{name}")),
+        ["base", "bench-gain", "uninstall", "doctor"].map(|name| format!("manifests/{name}")),
     );
     let overlays = directories("manifests/overlays");
     manifests.extend(overlays.iter().map(|name| format!("manifests/overlays/{name}")));

@@ -14,9 +14,9 @@ mod page;
 mod picture;
 mod podresources;
 mod reconnect;
-mod release_stay;
 mod run;
 #[allow(dead_code, reason = "other test programs use the rest")]
 #[path = "../support/mod.rs"]
 mod support;
 mod topology;
+mod uninstall_stay;

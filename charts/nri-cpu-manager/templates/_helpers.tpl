@@ -94,9 +94,9 @@ affinity:
 {{- fail "updateStrategy: exactly one of maxSurge and maxUnavailable must be 0" }}
 {{- end }}
 {{- end }}
-{{- $release := printf "%s-release" (include "nri-cpu-manager.name" .) }}
-{{- if lookup "apps/v1" "DaemonSet" .Release.Namespace $release }}
-{{- $advice := printf "Delete it first: kubectl -n %s delete daemonset %s" .Release.Namespace $release }}
-{{- fail (printf "daemonset/%s of an earlier uninstall would revert the plugin's work. %s" $release $advice) }}
+{{- $uninstall := printf "%s-uninstall" (include "nri-cpu-manager.name" .) }}
+{{- if lookup "apps/v1" "DaemonSet" .Release.Namespace $uninstall }}
+{{- $advice := printf "Delete it first: kubectl -n %s delete daemonset %s" .Release.Namespace $uninstall }}
+{{- fail (printf "daemonset/%s of an earlier uninstall would revert the plugin's work. %s" $uninstall $advice) }}
 {{- end }}
 {{- end }}

@@ -364,9 +364,9 @@ impl Groups {
         });
     }
 
-    /// After the writes: keeps one value of each cgroup in the memory, and none of a container that has
-    /// exactly its exclusive CPUs. The runtime sets these, too, and a release reverts nothing that the
-    /// runtime has set.
+    /// After the writes: keeps one value of each cgroup in the memory, and none of a container that
+    /// has exactly its exclusive CPUs. The runtime sets these, too, and an uninstall reverts
+    /// nothing that the runtime has set.
     fn settle(&mut self, goal: &Goal, tree: &CgroupTree) {
         self.binding.retain(|group| !tree.contains(group));
         for group in tree.groups() {
@@ -460,7 +460,7 @@ impl Groups {
 
     /// Reverts partitions, the CPUs of cgroups and the lifted quotas of pods. Containers stay on their
     /// exclusive CPUs. The memory keeps what failed.
-    pub fn release(&mut self, widest: CpuSet) -> Undone {
+    pub fn undo(&mut self, widest: CpuSet) -> Undone {
         let mut undone = Undone::default();
         let Some(on) = self.on.clone() else { return undone };
         // A watch would report these writes, and so lead to the next pass.

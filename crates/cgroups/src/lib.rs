@@ -86,7 +86,7 @@ mod names;
 mod plan;
 mod probe;
 mod quota;
-mod release;
+mod undo;
 
 pub use affinity::widen;
 pub use cgroup_tree::{CgroupTree, KernelRules, PartitionFiles, Refused, Write};
@@ -103,4 +103,4 @@ pub use memory::Memory;
 pub use plan::{PlanOutcome, carry_out};
 pub use probe::{ProbeError, binding, probe, writable};
 pub use quota::{QuotaChange, lift_quota, quota_of};
-pub use release::{LiftedQuotas, undo};
+pub use undo::{LiftedQuotas, undo};

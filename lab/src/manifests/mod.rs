@@ -15,24 +15,24 @@ use types::{ConfigMap, DaemonSet, PodSpec, Variable};
 #[derive(Debug, Clone)]
 pub struct Manifests {
     pub daemon_set: DaemonSet,
-    /// None in `release`.
+    /// None in `uninstall`.
     pub config_map: Option<ConfigMap>,
 }
 
 /// The part that undoes the plugin's work.
-const RELEASE: &str = "release";
+const UNINSTALL: &str = "uninstall";
 
 /// The overlay with the mounts for interrupts and latency knobs.
 const QUIET: &str = "quiet";
 
 /// The base, and the overlays that the lab's nodes use.
 const PARTS: [&str; 7] =
-    ["base", RELEASE, "host-pid", "kernel-exclusivity", "migrate", "podresources", QUIET];
+    ["base", UNINSTALL, "host-pid", "kernel-exclusivity", "migrate", "podresources", QUIET];
 
-/// The directory of a part: the base, `release` or an overlay.
+/// The directory of a part: the base, `uninstall` or an overlay.
 fn part(root: &Path, name: &str) -> PathBuf {
     match name {
-        "base" | RELEASE => root.join(name),
+        "base" | UNINSTALL => root.join(name),
         overlay => root.join("overlays").join(overlay),
     }
 }
@@ -42,7 +42,7 @@ fn rendered(directory: &Path) -> Result<String> {
     run(&mut command(cache::repository().join("hack/kustomize"), [directory]))
 }
 
-/// Renders the parts that [`Manifests::for_config`] and [`Manifests::for_release`] need, a file
+/// Renders the parts that [`Manifests::for_config`] and [`Manifests::for_uninstall`] need, a file
 /// each.
 pub fn render(into: &Path) -> Result<()> {
     files::make_directory(into)?;
@@ -78,7 +78,7 @@ fn part_for(config: &str) -> Result<&'static str> {
 }
 
 impl Manifests {
-    /// `base`, `release` or an overlay of the repository. Unsupported content is an error.
+    /// `base`, `uninstall` or an overlay of the repository. Unsupported content is an error.
     pub fn of(name: &str) -> Result<Self> {
         let directory = part(&cache::repository().join("manifests"), name);
         Self::parse(&rendered(&directory)?)
@@ -90,9 +90,9 @@ impl Manifests {
         Ok(Self::read(&file(rendered, part_for(config)?))?.configured(config))
     }
 
-    /// `release` of what [`render`] wrote, with or without `--containers` (docs/install.md).
-    pub fn for_release(rendered: &Path, containers: bool) -> Result<Self> {
-        let mut manifests = Self::read(&file(rendered, RELEASE))?;
+    /// `uninstall` of what [`render`] wrote, with or without `--containers` (docs/install.md).
+    pub fn for_uninstall(rendered: &Path, containers: bool) -> Result<Self> {
+        let mut manifests = Self::read(&file(rendered, UNINSTALL))?;
         if containers {
             for init in &mut manifests.pod_mut().init_containers {
                 init.args.push("--containers".to_owned());

@@ -61,23 +61,23 @@ fn the_overlay_podresources_listens_in_the_state_directory() {
     assert!(container.env.iter().any(|variable| variable.name == "NODE_NAME"), "of the base");
 }
 
-/// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts
+/// Neither DaemonSet selects the other's pods. The uninstall is confined like the base and mounts
 /// only what it writes.
 #[test]
-fn the_release_is_a_second_daemon_set() {
-    let [base, release] = ["base", RELEASE].map(|name| Manifests::of(name).unwrap());
+fn the_uninstall_is_a_second_daemon_set() {
+    let [base, uninstall] = ["base", UNINSTALL].map(|name| Manifests::of(name).unwrap());
     let selects = |one: &Manifests, other: &Manifests| {
         let labels = &other.daemon_set.spec.template.metadata.labels;
         let selector = &one.daemon_set.spec.selector.match_labels;
         assert!(!selector.is_empty());
         selector.iter().all(|(key, value)| labels.get(key) == Some(value))
     };
-    assert!(!selects(&base, &release) && !selects(&release, &base));
-    let [own, other] = [&release, &base].map(|manifests| &manifests.daemon_set.metadata);
+    assert!(!selects(&base, &uninstall) && !selects(&uninstall, &base));
+    let [own, other] = [&uninstall, &base].map(|manifests| &manifests.daemon_set.metadata);
     assert!(own.name != other.name && own.namespace == other.namespace);
     let confinement =
         |container: &types::ContainerSpec| format!("{:?}", container.security_context);
-    let pod = release.pod();
+    let pod = uninstall.pod();
     for container in pod.init_containers.iter().chain(&pod.containers) {
         assert_eq!(confinement(container), confinement(&base.pod().containers[0]));
         let mounts = container.volume_mounts.iter().map(|mount| &*mount.mount_path);

@@ -141,7 +141,7 @@ pub const ALL: [Scenario; 20] = [
     },
     Scenario {
         name: "uninstall",
-        about: "plugin removed and released: all cgroups are as before it",
+        about: "plugin removed, its changes reverted: all cgroups are as before it",
         // It takes long and does not depend on the topology.
         applies: |shape| shape.room() > 2 && shape.caches == 1,
         play: uninstall::uninstall,

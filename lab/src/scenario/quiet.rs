@@ -255,7 +255,7 @@ fn mounts(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
             says(&testbed.status()?, &["no irqbalance"])?;
         }
         testbed.uninstall()?;
-        testbed.release_quiet()?;
+        testbed.revert_quiet()?;
         testbed.clear()?;
     }
     drop(irqbalance);
@@ -314,7 +314,7 @@ fn settings(testbed: &mut Testbed<'_>) -> Result<Settings> {
 /// Removes the plugin, then what it has changed.
 fn undo(testbed: &mut Testbed<'_>) -> Result<()> {
     testbed.uninstall()?;
-    testbed.release_quiet()?;
+    testbed.revert_quiet()?;
     Ok(())
 }
 

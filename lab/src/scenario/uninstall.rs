@@ -1,8 +1,8 @@
-//! The plugin is removed, then `manifests/release` is applied: all cgroups must be as before the
+//! The plugin is removed, then `manifests/uninstall` is applied: all cgroups must be as before the
 //! plugin.
 //!
-//! [`Removal::reason`] lists the allowed differences; any other fails. Before the release, the same
-//! comparison must fail.
+//! [`Removal::reason`] lists the allowed differences; any other fails. Before the uninstall step,
+//! the same comparison must fail.
 
 use anyhow::{Result, ensure};
 use cpuset::CpuSet;
@@ -66,7 +66,7 @@ fn come_and_go(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     testbed.settles(SORTED_OUT, &[])?;
     testbed.view()?;
     testbed.remove("cache")?;
-    refused(testbed.release(true), "Remove the DaemonSet first")?;
+    refused(testbed.revert(true), "Remove the DaemonSet first")?;
     testbed.uninstall()?;
 
     let freed = Removal { all: shape.online, containers: true, pods: true };
@@ -75,15 +75,15 @@ fn come_and_go(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     let left = if shape.exclusivity == "runtime" { freed } else { containers_kept };
     ensure!(
         left.check(&before, &testbed.snapshot()?).is_err(),
-        "no difference before the release: the comparison proves nothing"
+        "no difference before the uninstall step: the comparison proves nothing"
     );
-    // At least one mechanism releases containers in the same step.
+    // At least one mechanism frees containers in the same step.
     if shape.exclusivity != "kernel" {
-        says(&testbed.release(false)?, &["shared pool: "])?;
+        says(&testbed.revert(false)?, &["shared pool: "])?;
         testbed.wait(GIVEN_BACK);
         containers_kept.check(&before, &testbed.snapshot()?)?;
     }
-    says(&testbed.release(true)?, &["shared pool: ", "containers: "])?;
+    says(&testbed.revert(true)?, &["shared pool: ", "containers: "])?;
     testbed.wait(GIVEN_BACK);
     freed.check(&before, &testbed.snapshot()?)?;
 
@@ -151,7 +151,7 @@ impl Removal {
                     && ["burstable", "besteffort"]
                         .iter()
                         .any(|class| group.trim_end_matches(".slice").ends_with(class));
-                is_class.then_some("the class had pods at the release, and outlives them")
+                is_class.then_some("the class had pods at the uninstall step, and outlives them")
             }
             Difference::Content { group, key: CPUS | EFFECTIVE | QUOTA, .. }
                 if !self.containers && is_container(group) =>
@@ -209,7 +209,7 @@ mod tests {
             (&early, &[(CPUS, ""), (QUOTA, "150000 100000")]),
             (&container, &[(CPUS, ""), (QUOTA, "100000 100000")]),
         ]);
-        let released = [
+        let undone = [
             ("kubepods/burstable", CPUS, "0-3"),
             ("kubepods/burstable", EFFECTIVE, "0-3"),
             (&early, CPUS, "0-3"),
@@ -223,7 +223,7 @@ mod tests {
         ];
         let after = |at: usize, text: &str| {
             let mut tree = CgroupSnapshot::default();
-            for (number, (group, file, says)) in released.iter().enumerate() {
+            for (number, (group, file, says)) in undone.iter().enumerate() {
                 let says = if number == at { text } else { says };
                 let group = tree.0.entry((*group).to_owned()).or_default();
                 group.content.insert((*file).to_owned(), says.to_owned());
@@ -247,12 +247,12 @@ mod tests {
             (8, "1", true),
             (9, "max 100000", true),
         ] {
-            assert!(freed.check(&before, &after(at, text)).is_err(), "{:?}", released[at]);
+            assert!(freed.check(&before, &after(at, text)).is_err(), "{:?}", undone[at]);
             assert_eq!(
                 containers_kept.check(&before, &after(at, text)).is_ok(),
                 without,
                 "{:?}",
-                released[at]
+                undone[at]
             );
         }
         let mut empty = after(none, "");

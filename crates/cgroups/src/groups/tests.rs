@@ -159,7 +159,7 @@ fn a_write_of_all_cpus_removes_a_bound_at_any_time() {
     }
 }
 
-/// They may be those that a release has left: it sets all CPUs in cgroups with pods.
+/// They may be those that an uninstall has left: it sets all CPUs in cgroups with pods.
 #[test]
 fn values_from_before_the_first_pass_are_replaced() {
     for before in ["0-7", "0-3"] {
@@ -351,17 +351,17 @@ fn a_pod_whose_cgroup_is_gone_from_an_existing_one_counts_as_ended() {
 }
 
 #[test]
-fn a_release_restores_the_values_from_before_the_first_pass() {
+fn undoing_restores_the_values_from_before_the_first_pass() {
     let mut node = Node::new();
     node.set(CLASS, "0-6");
     node.set("kubepods/podg", "");
     node.set("kubepods/podg/pause", "");
     node.follow("0-5");
     assert_eq!([node.get(CLASS), node.get("kubepods/podg/pause")], ["0-5", "0-5"]);
-    let released = node.groups.release(cpus("0-7"));
-    assert!(released.groups >= 2 && released.errors.is_empty(), "{released:?}");
+    let undone = node.groups.undo(cpus("0-7"));
+    assert!(undone.groups >= 2 && undone.errors.is_empty(), "{undone:?}");
     assert_eq!([node.get(CLASS), node.get("kubepods/podg/pause")], ["0-6", ""]);
-    assert_eq!(node.groups.release(cpus("0-7")).groups, 0);
+    assert_eq!(node.groups.undo(cpus("0-7")).groups, 0);
 }
 
 /// Refuses all writes into one container's cgroup.
@@ -429,10 +429,10 @@ fn a_refused_value_is_written_again_after_a_second_and_another_value_at_once() {
     }
 }
 
-/// A pass sets these before the runtime does if a container is in the way of another. At the release
+/// A pass sets these before the runtime does if a container is in the way of another. At an uninstall
 /// the runtime has set them as well, so it would not correct another value.
 #[test]
-fn a_release_leaves_containers_their_exclusive_cpus() {
+fn undoing_leaves_containers_their_exclusive_cpus() {
     let mut node = Node::new();
     let container = "kubepods/podg/c";
     node.pods.push("kubepods/podh");
@@ -444,7 +444,7 @@ fn a_release_leaves_containers_their_exclusive_cpus() {
     }
     node.follow("0-5");
     assert_eq!([node.get(CLASS), node.get(container)], ["0-5", "7"]);
-    let released = node.groups.release(cpus("0-7"));
-    assert!(released.errors.is_empty(), "{released:?}");
+    let undone = node.groups.undo(cpus("0-7"));
+    assert!(undone.errors.is_empty(), "{undone:?}");
     assert_eq!([node.get(CLASS), node.get(container)], ["", "7"]);
 }

@@ -33,7 +33,7 @@ pub fn undo(
         end_partitions(on, &top, &mut undone);
     }
     let mut written = Groups::new(on.clone(), memory, PartitionType::default());
-    let Undone { groups, quotas, errors, .. } = written.release(widest);
+    let Undone { groups, quotas, errors, .. } = written.undo(widest);
     undone.groups = groups;
     undone.quotas = quotas;
     undone.errors.extend(errors);

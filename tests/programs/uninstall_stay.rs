@@ -1,4 +1,4 @@
-//! `nri-cpu-manager release --stay`. Not in one process with the other tests of `release`: a child
+//! `nri-cpu-manager uninstall --stay`. Not in one process with the other tests of `uninstall`: a child
 //! process holds the locks of its parent until it executes the new program.
 
 use nri_cpu_manager::checkpoint::StateDir;
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-fn release_stays_until_sigterm_without_the_lock() {
+fn uninstall_stays_until_sigterm_without_the_lock() {
     let node = tempfile::tempdir().unwrap();
     let state = tempfile::tempdir().unwrap();
     fs::write(node.path().join("cgroup.controllers"), "cpuset cpu\n").unwrap();
     let directory = |name: &str, path: &Path| format!("--{name}={}", path.display());
     let mut process = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
-        .args(["release", "--stay"])
+        .args(["uninstall", "--stay"])
         .arg(directory("state-dir", state.path()))
         .args(["cgroup-root", "sysfs-root", "proc-root"].map(|name| directory(name, node.path())))
         .stdout(Stdio::piped())

@@ -1,8 +1,8 @@
-//! `nri-cpu-manager release`: reverts what the plugin has written into cgroups.
+//! `nri-cpu-manager uninstall`: reverts what the plugin has written into cgroups.
 
 use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use nri_cpu_manager::checkpoint::StateDir;
-use nri_cpu_manager::cli::release::{ReleaseArgs, run};
+use nri_cpu_manager::cli::uninstall::{UninstallArgs, run};
 use std::fs;
 use std::path::Path;
 
@@ -60,8 +60,8 @@ fn node() -> tempfile::TempDir {
     dir
 }
 
-fn args(root: &Path, state: &Path) -> ReleaseArgs {
-    ReleaseArgs {
+fn args(root: &Path, state: &Path) -> UninstallArgs {
+    UninstallArgs {
         containers: false,
         stay: false,
         state_dir: state.to_owned(),
@@ -137,7 +137,7 @@ fn interrupts_are_restored_and_what_could_not_be_is_named() {
 }
 
 #[test]
-fn release_is_refused_while_the_plugin_runs() {
+fn uninstall_is_refused_while_the_plugin_runs() {
     let node = node();
     let state = tempfile::tempdir().unwrap();
     let _running = StateDir::open(state.path()).unwrap();
@@ -147,7 +147,7 @@ fn release_is_refused_while_the_plugin_runs() {
 }
 
 #[test]
-fn release_fails_without_a_cpuset_controller() {
+fn uninstall_fails_without_a_cpuset_controller() {
     let empty = tempfile::tempdir().unwrap();
     let error = run(&args(empty.path(), empty.path()), &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("has no cpuset controller"), "{error}");
@@ -221,12 +221,12 @@ fn containers_are_freed_only_on_request() {
     assert!(!String::from_utf8(out).unwrap().contains("containers"));
     assert_eq!(both(&a), ["2-3", "max 100000"]);
 
-    let freeing = ReleaseArgs { containers: true, ..args(root, state.path()) };
+    let freeing = UninstallArgs { containers: true, ..args(root, state.path()) };
     let mut out = Vec::new();
     run(&freeing, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
     assert!(
-        out.contains("CFS quotas:  2 quotas restored\ncontainers:  4 containers released\n"),
+        out.contains("CFS quotas:  2 quotas restored\ncontainers:  4 containers freed\n"),
         "{out}"
     );
     for (group, expected) in [
@@ -255,7 +255,7 @@ fn containers_of_a_kubelet_that_assigns_cpus_are_left_alone() {
         fs::write(node.path().join("cpu_manager_state"), text).unwrap();
     };
     write("static");
-    let freeing = ReleaseArgs { containers: true, ..args(node.path(), state.path()) };
+    let freeing = UninstallArgs { containers: true, ..args(node.path(), state.path()) };
     let error = run(&freeing, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("static policy is active"), "{error}");
     assert_eq!(read(node.path(), &a), "2-3");
@@ -270,7 +270,7 @@ fn a_damaged_state_file_frees_no_containers() {
     let state = tempfile::tempdir().unwrap();
     let node = with_containers(state.path());
     fs::write(state.path().join("checkpoint.json"), "{").unwrap();
-    let freeing = ReleaseArgs { containers: true, ..args(node.path(), state.path()) };
+    let freeing = UninstallArgs { containers: true, ..args(node.path(), state.path()) };
     let error = run(&freeing, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("whose CFS quota was lifted"), "{error}");
     assert_eq!(read(node.path(), &format!("kubepods/poda/{}/cpuset.cpus", id('a'))), "2-3");

@@ -1,5 +1,5 @@
-//! `nri-cpu-manager release`: undoes the plugin's changes to cgroups, interrupts and latency knobs, for its
-//! removal from a node.
+//! `nri-cpu-manager uninstall`: undoes the plugin's changes to cgroups, interrupts and latency
+//! knobs, for its removal from a node.
 
 use super::output::stay;
 use crate::checkpoint::{self, StateDir, StateError};
@@ -18,7 +18,7 @@ use topology::sysfs;
 use wording::count;
 
 #[derive(Debug, Clone, Args)]
-pub struct ReleaseArgs {
+pub struct UninstallArgs {
     /// Also undo what the runtime has set for running containers: allow all CPUs to every pod's
     /// containers, and restore the CFS quotas of those that had exclusive CPUs
     #[arg(long)]
@@ -47,14 +47,14 @@ pub struct ReleaseArgs {
     pub host_root: Option<PathBuf>,
 }
 
-pub fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    release(args, out)?;
+pub fn run(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    uninstall(args, out)?;
     if args.stay { Ok(stay(out)?) } else { Ok(()) }
 }
 
 /// The lock of the state directory is released with the return, so that a reinstalled plugin can
 /// start.
-fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let _lock = match StateDir::open(&args.state_dir) {
         Err(error @ StateError::Locked { .. }) => {
             let advice = "Remove the DaemonSet first: a running plugin would redo its changes";
@@ -93,7 +93,7 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
     writeln!(out, "partitions:  {} ended", count(partitions, "partition"))?;
     writeln!(out, "CFS quotas:  {} restored", count(quotas, "quota"))?;
     if args.containers {
-        writeln!(out, "containers:  {} released", count(containers, "container"))?;
+        writeln!(out, "containers:  {} freed", count(containers, "container"))?;
     }
     for error in &errors {
         writeln!(out, "not undone:  {error}")?;
@@ -108,7 +108,7 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
 
 /// Restores interrupts and latency knobs. Returns how many could not be.
 fn restore(
-    args: &ReleaseArgs,
+    args: &UninstallArgs,
     disk: Arc<Disk>,
     out: &mut impl Write,
 ) -> Result<usize, Box<dyn Error>> {

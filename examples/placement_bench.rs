@@ -24,8 +24,8 @@ use clap::Parser;
 use cpuset::CpuSet;
 use placement::kubelet::{Demand, merge, take};
 use placement::{
-    self, DeviceNodes, Distribution, EngineKind, NumaNodes, Reuse, Settings, Strategy,
-    TopologyManager, TopologyPolicy, UncoreOrder, Wishes, place,
+    self, DeviceNodes, Distribution, EngineKind, NumaNodes, PodOptions, Reuse, Settings, Strategy,
+    TopologyManager, TopologyPolicy, UncoreOrder, place,
 };
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -186,7 +186,7 @@ fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn E
         reuse: Reuse::NONE,
         promised: 0,
         pod: None,
-        wishes: Wishes::NONE,
+        pod_options: PodOptions::NONE,
         devices: DeviceNodes::NONE,
         memory: None,
         settings: Settings { engine, ..Settings::default() },

@@ -19,7 +19,7 @@ const NODES: [usize; 3] = [2, 8, 16];
 const SHARED: [usize; 3] = [0, 100, 1000];
 
 /// Annotations of a pod that is reported again.
-const WISHES: [usize; 2] = [0, MAX_ANNOTATIONS];
+const POD_OPTIONS: [usize; 2] = [0, MAX_ANNOTATIONS];
 
 /// Runs all cases and prints their names.
 pub(super) fn run() -> Result<(), Box<dyn Error>> {
@@ -30,10 +30,10 @@ pub(super) fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     let size = Size { cpus: 128, nodes: 8 };
-    for count in WISHES {
+    for count in POD_OPTIONS {
         let (mut ledger, event) =
             black_box(Node::half_full(size, Mechanism::Runtime)?.known_pod(count));
-        case(&format!("known-pod/{count}-wishes"), || ledger.apply(event))?;
+        case(&format!("known-pod/{count}-pod-options"), || ledger.apply(event))?;
     }
     for exclusivity in [Mechanism::Runtime, Mechanism::Partitions] {
         for count in SHARED {

@@ -118,10 +118,10 @@ impl Node {
     }
 
     /// An event that reports a known pod again; the pod has this many annotations.
-    pub(super) fn known_pod(mut self, wishes: usize) -> (Ledger, Event) {
+    pub(super) fn known_pod(mut self, pod_options: usize) -> (Ledger, Event) {
         let name = |number| format!("cpus.cpu-manager.nri.io/container.container-{number}");
         let mut pod = self.pod(Qos::Burstable);
-        pod.annotations = (0..wishes).map(|number| (name(number), "shared")).collect();
+        pod.annotations = (0..pod_options).map(|number| (name(number), "shared")).collect();
         self.ledger.apply(Event::RunPod(pod.clone()));
         (self.ledger, Event::RunPod(pod))
     }

@@ -9,7 +9,7 @@ use ledger::{
 };
 use placement::cores::whole_cores;
 use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use placement::{Hint, Rejection, Scope};
 use serde::Deserialize;
 use std::cmp::Ordering;

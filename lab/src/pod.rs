@@ -204,7 +204,7 @@ impl Pod {
     }
 
     /// Adds a pod annotation of the plugin.
-    pub fn wishing(mut self, key: &str, value: &str) -> Self {
+    pub fn asking(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(format!("{key}.cpu-manager.nri.io/pod"), value.to_owned());
         self
     }

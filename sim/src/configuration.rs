@@ -57,7 +57,7 @@ pub const FIELDS: [Field; 36] = [
     ("rebalance/minStay", 90, &["1s", "1s", "20s"]),
     ("rebalance/mode", 30, &["move", "suggest", "off"]),
     ("rebalance/acrossNumaNodes", 30, &["false", "true"]),
-    ("namespaces", 60, &[WISHES, WISHES, EXCEPT]),
+    ("namespaces", 60, &[POD_OPTIONS, POD_OPTIONS, EXCEPT]),
     ("reservedNamespaces", 30, &["[infra]", "[\"batch*\", infra]", "[sim]", "[trading]"]),
     (
         "nodes",
@@ -128,8 +128,8 @@ pub const WITHOUT_EFFECT: [Field; 4] = [
 
 const TRUE: &[&str] = &["\"true\""];
 
-/// Allows every wish in one namespace, and has defaults for others.
-const WISHES: &str = "[{names: [trading], allow: {uncore: [prefer, require, ignore, exclusive], \
+/// Allows every pod option in one namespace, and has defaults for others.
+const POD_OPTIONS: &str = "[{names: [trading], allow: {uncore: [prefer, require, ignore, exclusive], \
     numa: [single, closest, spread], smt: [full-cores, isolate], placement: [kubelet, compact], isolated-cpus: [exclude, prefer, require], \
     cpus: [exclusive, exclusive+shared, shared], movable: [\"true\", \"false\"], \
     interrupts: [leave, away, housekeeping], c-states: [disable, \"max-latency:5\"], \

@@ -73,7 +73,7 @@ impl World {
                 let container = &self.containers[&serial];
                 let pod = &self.pods[&container.pod];
                 let shares = !self.is_static()
-                    || pod.wishes(container.slot, ("cpus", "shared"))
+                    || pod.pod_options(container.slot, ("cpus", "shared"))
                     || self.usable.gives_none(pod.namespace)
                     || self.is_for_reserved(pod);
                 // The plugin adopts what is set in the cgroup, which another program may have written.

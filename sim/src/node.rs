@@ -339,7 +339,7 @@ impl World {
             container.mems.clone_from(&cpu.mems);
             container.quota = cpu.quota.value;
             if cpu.quota.value == -1 {
-                container.given(&cpu.cpus, pod.wishes(slot, MIXED));
+                container.given(&cpu.cpus, pod.pod_options(slot, MIXED));
             }
         }
         container.created_with = (container.cpus.clone(), container.quota);

@@ -28,7 +28,7 @@
 //!
 //! Except in these windows, a shared container runs on CPUs that the kernel was booted to isolate only if
 //! no other CPU is left, or if the plugin has not answered the list and may be about to give it these. A
-//! container has such CPUs exclusively only as the configuration or its own wish says.
+//! container has such CPUs exclusively only as the configuration or its own pod option says.
 //!
 //! When a container first gets exclusive CPUs by an answer, the state file has them. Under
 //! `full-pcpus-only` or `smt: full-cores` they are then all online CPUs of their cores. Where only restarts
@@ -550,16 +550,16 @@ impl World {
         }
     }
 
-    /// The CPUs that can be exclusive to containers without wishes.
+    /// The CPUs that can be exclusive to containers without pod options.
     pub fn assignable(&self) -> CpuSet {
         let topology = self.settings.topology();
         let placement = &self.in_force.placement;
         placement.isolated.allowed(&topology, &(topology.online() - self.reserved()))
     }
 
-    fn wishes_isolated(&self, pod: &Pod) -> bool {
+    fn pod_options_isolated(&self, pod: &Pod) -> bool {
         !self.isolated().is_empty()
-            && (0..pod.slots.len()).any(|slot| !pod.isolated_wishes(slot).is_empty())
+            && (0..pod.slots.len()).any(|slot| !pod.isolated_pod_options(slot).is_empty())
     }
 
     /// Why the exclusive CPUs of a container are wrong: isolated ones that it must not have, or others
@@ -567,17 +567,17 @@ impl World {
     fn wrong_kind(&self, container: &Container) -> Option<String> {
         let isolated = self.isolated();
         let given = container.exclusive?;
-        // It keeps CPUs from another configuration or from the kubelet. The wishes of a container that was
-        // adopted while it ran count only if they would be granted.
+        // It keeps CPUs from another configuration or from the kubelet. The pod options of a
+        // container that was adopted while it ran count only if they would be granted.
         let is_answered = container.created_with.1 == -1;
         let may_keep = self.oracle.is_unsteady || container.is_named || container.is_uncertain;
         if !is_answered || may_keep {
             return None;
         }
         let pod = &self.pods[&container.pod];
-        let option = match pod.isolated_wishes(container.slot)[..] {
+        let option = match pod.isolated_pod_options(container.slot)[..] {
             [] => self.in_force.placement.isolated.name(),
-            [wish] => wish,
+            [pod_option] => pod_option,
             _ => return None,
         };
         match option {
@@ -636,9 +636,9 @@ impl World {
     /// Why the first exclusive CPUs of a container are not whole cores, if it must have these.
     fn wrong_cores(&self, container: &Container, given: CpuSet) -> Option<String> {
         let pod = &self.pods[&container.pod];
-        let wishes = |wish| pod.wishes(container.slot, wish);
+        let pod_options = |pod_option| pod.pod_options(container.slot, pod_option);
         let options = &self.in_force.placement.options;
-        let must_be_whole = options.full_pcpus_only || wishes(("smt", "full-cores"));
+        let must_be_whole = options.full_pcpus_only || pod_options(("smt", "full-cores"));
         // CPUs may be those of an earlier decision: for an instance that ended before the answer, under other
         // settings or on another machine; of the kubelet; or by a resize.
         let is_first = self.pod_of.values().filter(|of| **of == pod.id).count() == 1;
@@ -646,8 +646,8 @@ impl World {
             || self.oracle.keyed.contains_key(&Key::Kubelet)
             || pod.resized;
         if !must_be_whole
-            || wishes(("smt", "isolate"))
-            || wishes(MIXED)
+            || pod_options(("smt", "isolate"))
+            || pod_options(MIXED)
             || may_keep
             || self.has_own_cpus(pod.id)
             || self.oracle.window("", self.now, false).is_some()
@@ -669,7 +669,7 @@ impl World {
     /// than there are: a refused container must not keep CPUs from another pod.
     pub fn check_refusal(&mut self, why: &str) {
         // A pod that holds more CPUs than it requests also holds them between two attempts of a container.
-        let is_more = |pod: &Pod| (0..pod.slots.len()).any(|slot| wishes_more(pod, slot));
+        let is_more = |pod: &Pod| (0..pod.slots.len()).any(|slot| pod_options_more(pod, slot));
         // A pod with an own pool may lack CPUs for a slice.
         let has_own_pools = self.in_force.pod_level_resources == PodLevelResources::OwnPool;
         if self.settings.trouble != Trouble::None
@@ -677,7 +677,7 @@ impl World {
             || !why.contains("not enough cpus available")
             || self.containers.values().any(|one| one.is_named || one.mixed)
             || self.pods.values().any(is_more)
-            || self.pods.values().any(|pod| self.wishes_isolated(pod))
+            || self.pods.values().any(|pod| self.pod_options_isolated(pod))
         {
             return;
         }
@@ -874,8 +874,8 @@ impl World {
         Some(format!("{name} has {own} of its own on {}, the pool is {pool}", one.allowed))
     }
 
-    /// Whether a container may keep others off more CPUs than those in `exclusive`: by a wish, or because
-    /// the kubelet or another program has set its CPUs.
+    /// Whether a container may keep others off more CPUs than those in `exclusive`: by a pod
+    /// option, or because the kubelet or another program has set its CPUs.
     fn takes_more(&self, container: &Container) -> bool {
         let pod = &self.pods[&container.pod];
         let is_exclusive = container.exclusive.is_some();
@@ -885,7 +885,7 @@ impl World {
         };
         container.is_named
             || container.mixed
-            || is_exclusive && (wishes_more(pod, container.slot) || is_written())
+            || is_exclusive && (pod_options_more(pod, container.slot) || is_written())
     }
 
     /// A container whose exclusive CPUs are not in the state file, so that a restart would not find them.
@@ -1212,14 +1212,16 @@ impl World {
     }
 }
 
-/// Whether one of a pod's containers can have exclusive CPUs: by its class, or by a wish.
+/// Whether one of a pod's containers can have exclusive CPUs: by its class, or by a pod option.
 fn may_have_exclusive(pod: &Pod) -> bool {
     let mut slots = 0..pod.slots.len();
     pod.class == Class::Guaranteed
-        || slots.any(|slot| pod.wishes(slot, ("cpus", "exclusive")) || pod.wishes(slot, MIXED))
+        || slots.any(|slot| {
+            pod.pod_options(slot, ("cpus", "exclusive")) || pod.pod_options(slot, MIXED)
+        })
 }
 
-/// Whether a container of this pod has a wish for idle CPUs in addition to its own.
-fn wishes_more(pod: &Pod, slot: usize) -> bool {
-    pod.wishes(slot, ("smt", "isolate")) || pod.wishes(slot, ("uncore", "exclusive"))
+/// Whether a container of this pod has a pod option for idle CPUs in addition to its own.
+fn pod_options_more(pod: &Pod, slot: usize) -> bool {
+    pod.pod_options(slot, ("smt", "isolate")) || pod.pod_options(slot, ("uncore", "exclusive"))
 }

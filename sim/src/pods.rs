@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::settings::Settings;
 use cpuset::CpuSet;
 use ledger::annotations::DOMAIN;
-use ledger::wish::Wish;
+use ledger::pod_option::PodOption;
 use nri::wire;
 use placement::IsolatedCpus;
 use placement::memory_manager::{Amounts, MemoryKind};
@@ -24,11 +24,11 @@ pub type Serial = u32;
 /// The namespace of pods in the kubelet's system partition, if it has one.
 const SYSTEM_NAMESPACE: &str = "infra";
 
-/// The wish for both exclusive and shared CPUs.
+/// The pod option for both exclusive and shared CPUs.
 pub const MIXED: (&str, &str) = ("cpus", "exclusive+shared");
 
-/// Keys and values of wishes about interrupts and latency. Keys of the plugin lack their domain.
-const QUIET_WISHES: [(&str, &str); 11] = [
+/// Keys and values of pod options about interrupts and latency. Keys of the plugin lack their domain.
+const QUIET_POD_OPTIONS: [(&str, &str); 11] = [
     ("interrupts", "leave"),
     ("interrupts", "away"),
     ("interrupts", "housekeeping"),
@@ -213,12 +213,12 @@ impl Slot {
 }
 
 impl Container {
-    /// Records the CPUs of an answer without a CFS quota. If the container wishes to be mixed, CPUs
+    /// Records the CPUs of an answer without a CFS quota. If the container asks to be mixed, CPUs
     /// beyond the number that it requests are shared.
-    pub fn given(&mut self, cpus: &str, wishes_mixed: bool) {
+    pub fn given(&mut self, cpus: &str, pod_options_mixed: bool) {
         let cpus: Option<CpuSet> = cpus.parse().ok();
         let is_more = cpus.is_some_and(|cpus| cpus.len() as u64 > self.request / 1000);
-        self.mixed = wishes_mixed && is_more;
+        self.mixed = pod_options_mixed && is_more;
         self.exclusive = if self.mixed { None } else { cpus };
     }
 
@@ -308,8 +308,8 @@ impl Pod {
         pod.namespace = pod.dice.pick(&["sim", "trading", "trading", "batch-1", SYSTEM_NAMESPACE]);
         pod.is_system = settings.system_partition.is_some() && pod.namespace == SYSTEM_NAMESPACE;
         let is_allowed = settings.configuration.has("namespaces");
-        pod.wish(is_allowed);
-        pod.wish_for_quiet(is_allowed, &mut memory_dice);
+        pod.pod_option(is_allowed);
+        pod.ask_for_quiet(is_allowed, &mut memory_dice);
         pod.get_devices();
         // In a pod with pod-level resources, some containers have no resources.
         if class == Class::Guaranteed && pod.dice.percent(20) {
@@ -323,17 +323,19 @@ impl Pod {
         pod
     }
 
-    /// Gives some pods wishes. At most one is about CPUs, so that it is clear which one counts.
-    fn wish(&mut self, is_allowed: bool) {
+    /// Gives some pods pod options. At most one is about CPUs, so that it is clear which one counts.
+    fn pod_option(&mut self, is_allowed: bool) {
         // Those about interrupts have separate dice.
-        let wishes = Wish::all().filter(|wish| !matches!(wish, Wish::Interrupts(_)));
-        let wishes: Vec<String> = wishes.map(|wish| wish.to_string()).collect();
+        let pod_options =
+            PodOption::all().filter(|pod_option| !matches!(pod_option, PodOption::Interrupts(_)));
+        let pod_options: Vec<String> =
+            pod_options.map(|pod_option| pod_option.to_string()).collect();
         let mut is_about_cpus = false;
-        // A pod with a wish that is not allowed is refused for ever, so these are rare.
+        // A pod with a pod option that is not allowed is refused for ever, so these are rare.
         let chance = if is_allowed && self.namespace == "trading" { 50 } else { 2 };
         while self.dice.percent(chance) {
-            let wish = &wishes[self.dice.below(wishes.len())];
-            let Some((key, value)) = wish.split_once(": ") else { continue };
+            let pod_option = &pod_options[self.dice.below(pod_options.len())];
+            let Some((key, value)) = pod_option.split_once(": ") else { continue };
             if key == "cpus" && std::mem::replace(&mut is_about_cpus, true) {
                 continue;
             }
@@ -345,12 +347,13 @@ impl Pod {
         }
     }
 
-    /// Gives some pods wishes about interrupts and latency, in annotations of the plugin and of CRI-O.
-    fn wish_for_quiet(&mut self, is_allowed: bool, dice: &mut Dice) {
+    /// Gives some pods pod options about interrupts and latency, in annotations of the plugin and
+    /// of CRI-O.
+    fn ask_for_quiet(&mut self, is_allowed: bool, dice: &mut Dice) {
         let chance = if is_allowed && self.namespace == "trading" { 30 } else { 1 };
         while dice.percent(chance) {
             let name = self.slots[dice.below(self.slots.len())].name.clone();
-            let (key, value) = dice.pick(&QUIET_WISHES);
+            let (key, value) = dice.pick(&QUIET_POD_OPTIONS);
             let scopes = if key.ends_with(".crio.io") {
                 [key.to_owned(), key.to_owned(), format!("{key}/{name}")]
             } else {
@@ -416,20 +419,20 @@ impl Pod {
         format!("u{}{}", if self.is_static { "" } else { "-" }, self.id)
     }
 
-    /// Whether an annotation has the wish `KEY: VALUE` for a container.
-    pub fn wishes(&self, slot: usize, wish: (&str, &str)) -> bool {
+    /// Whether an annotation has the pod option `KEY: VALUE` for a container.
+    pub fn pod_options(&self, slot: usize, pod_option: (&str, &str)) -> bool {
         let name = &self.slots[slot].name;
         self.annotations.iter().any(|(key, value)| {
             let (key, scope) = key.split_once('/').unwrap_or((key, "pod"));
             let is_for = scope == "pod" || scope.strip_prefix("container.") == Some(name);
-            is_for && key.strip_suffix(DOMAIN) == Some(wish.0) && value == wish.1
+            is_for && key.strip_suffix(DOMAIN) == Some(pod_option.0) && value == pod_option.1
         })
     }
 
     /// The values of all annotations about isolated CPUs for a container.
-    pub fn isolated_wishes(&self, slot: usize) -> Vec<&'static str> {
+    pub fn isolated_pod_options(&self, slot: usize) -> Vec<&'static str> {
         let names = IsolatedCpus::ALL.map(IsolatedCpus::name).into_iter();
-        names.filter(|value| self.wishes(slot, ("isolated-cpus", value))).collect()
+        names.filter(|value| self.pod_options(slot, ("isolated-cpus", value))).collect()
     }
 
     pub fn sandbox_id(&self) -> String {

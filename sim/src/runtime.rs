@@ -474,7 +474,8 @@ impl World {
         // Even if the update fails: the plugin repairs that.
         (container.exclusive, container.mixed) = (None, false);
         if cpu.quota.value == -1 {
-            container.given(&cpu.cpus, self.pods[&container.pod].wishes(container.slot, MIXED));
+            container
+                .given(&cpu.cpus, self.pods[&container.pod].pod_options(container.slot, MIXED));
             self.oracle.assigned.insert((container.pod, container.slot));
         }
         self.oracle.changed = true;

@@ -1,5 +1,5 @@
-//! Histories draw every field and value of a configuration and every wish. A new one that no history
-//! draws fails here.
+//! Histories draw every field and value of a configuration and every pod option. A new one that no
+//! history draws fails here.
 
 #![allow(clippy::expect_used, reason = "a test that cannot run fails")]
 
@@ -9,7 +9,7 @@ mod expected;
 use cpuset::CpuSet;
 use expected::{fields, values};
 use ledger::annotations::DOMAIN;
-use ledger::wish::Wish;
+use ledger::pod_option::PodOption;
 use placement::{Options, TopologyManager};
 use sim::configuration::FAULTY;
 use sim::dice::Dice;
@@ -57,15 +57,15 @@ fn histories_draw_every_field_and_value() {
 }
 
 #[test]
-fn pods_draw_every_wish_in_every_form() {
+fn pods_draw_every_pod_option_in_every_form() {
     let settings = (0..).map(|seed| History::roll(seed).settings);
     let settings = settings.into_iter().find(|settings| settings.configuration.has("namespaces"));
-    let settings = settings.expect("a configuration that allows wishes");
+    let settings = settings.expect("a configuration that allows pod options");
     let pods = (0..2000).map(|seed| Pod::roll(1, &settings, Dice::new(seed)));
     let drawn: BTreeSet<(String, String)> = pods.flat_map(|pod| pod.annotations).collect();
-    for wish in Wish::all() {
-        let wish = wish.to_string();
-        let (key, value) = wish.split_once(": ").expect("key and value");
+    for pod_option in PodOption::all() {
+        let pod_option = pod_option.to_string();
+        let (key, value) = pod_option.split_once(": ").expect("key and value");
         for scope in ["", "/pod", "/container.app0"] {
             let annotation = (format!("{key}{DOMAIN}{scope}"), value.to_owned());
             assert!(drawn.contains(&annotation), "no pod draws {annotation:?}");

@@ -234,7 +234,7 @@ impl Node<'_> {
         if parts.is_empty() {
             return Finding::ok(SUBJECT, "none");
         }
-        let advice = "isolcpus: only containers that wish for them get these CPUs (isolatedCPUs)";
+        let advice = "isolcpus: only containers that ask for them get these CPUs (isolatedCPUs)";
         Finding::note(SUBJECT, parts.join(", "), advice)
     }
 
@@ -519,7 +519,7 @@ fn advice_for(access: &Access) -> &'static str {
             "run this command as root on the node"
         }
         Access::Unwritable(_) => {
-            "containers with the wish to have no interrupts on their CPUs need the overlay quiet; outside of \
+            "containers with the pod option to have no interrupts on their CPUs need the overlay quiet; outside of \
              containers, root may write this file"
         }
     }

@@ -282,7 +282,7 @@ impl Config {
     }
 
     /// The warning about isolated CPUs of this machine, where `settings` are the resolved ones: that
-    /// reserved ones are among them, or that no container can have exclusive CPUs without a wish.
+    /// reserved ones are among them, or that no container can have exclusive CPUs without a pod option.
     pub fn isolated_cpus(&self, topology: &Topology, settings: &Settings) -> Option<Warning> {
         let Settings { policy: Policy::Static, placement: settings, .. } = settings else {
             return None;
@@ -304,7 +304,7 @@ impl Config {
         }
         let why = match settings.isolated {
             IsolatedCpus::Exclude => {
-                "all CPUs but the reserved ones are isolated (isolcpus=): no container gets exclusive CPUs without the wish isolated-cpus; prefer and require give them to all"
+                "all CPUs but the reserved ones are isolated (isolcpus=): no container gets exclusive CPUs without the pod option isolated-cpus; prefer and require give them to all"
             }
             IsolatedCpus::Prefer => return None,
             IsolatedCpus::Require => {

@@ -1,4 +1,4 @@
-//! `namespaces`: what pods may wish for, namespace by namespace. `reservedNamespaces`: those whose
+//! `namespaces`: what pods may ask for, namespace by namespace. `reservedNamespaces`: those whose
 //! pods run on the reserved CPUs.
 
 use super::given::Given;
@@ -7,16 +7,16 @@ use super::source::{ConfigError, Source};
 use super::values::{Pairs, Text};
 use super::yaml::YamlNode;
 use ledger::pattern::Patterns;
+use ledger::pod_option::{Parsed, PodOption, parse};
 use ledger::terms::contradiction;
-use ledger::wish::{Parsed, Wish, parse};
 use ledger::{Bounds, Namespaces, Policy};
-use placement::Wishes;
+use placement::PodOptions;
 use quiet::Knobs;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use std::fmt;
 
-/// The list is one value: a merged list would allow wishes that the override does not show.
+/// The list is one value: a merged list would allow pod options that the override does not show.
 pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), ConfigError> {
     let entries: Vec<NamespaceEntry> = given.parse()?;
     *namespaces = resolve(given.source, &entries)?;
@@ -53,7 +53,7 @@ struct NamespaceEntry {
     /// Whether pods there can have exclusive CPUs, if that differs from the rest of the node.
     cpu_manager_policy: Option<EntryPolicy>,
     allow: Allowed,
-    /// The wishes of pods without annotations.
+    /// The pod options of pods without annotations.
     defaults: Defaults,
 }
 
@@ -64,14 +64,14 @@ enum EntryPolicy {
     Static,
 }
 
-/// `uncore: [prefer, require]`, and so on. Only what pods may wish for is filled in.
+/// `uncore: [prefer, require]`, and so on. Only what pods may ask for is filled in.
 #[derive(Debug, Default)]
 struct Allowed(Bounds);
 
 /// `uncore: prefer`, and so on.
 #[derive(Debug, Default)]
 struct Defaults {
-    wishes: Vec<Wish>,
+    pod_options: Vec<PodOption>,
     knobs: Knobs,
 }
 
@@ -81,7 +81,9 @@ impl<'de> Deserialize<'de> for Allowed {
         impl<'de> Visitor<'de> for AllowedVisitor {
             type Value = Allowed;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("wishes and lists of their values like {uncore: [prefer, require]}")
+                f.write_str(
+                    "pod options and lists of their values like {uncore: [prefer, require]}",
+                )
             }
             fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Allowed, A::Error> {
                 let mut allowed = Bounds::default();
@@ -100,26 +102,26 @@ impl<'de> Deserialize<'de> for Allowed {
 impl<'de> Deserialize<'de> for Defaults {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Defaults, D::Error> {
         let pairs = Pairs::deserialize(deserializer)?;
-        let mut wishes = Vec::new();
+        let mut pod_options = Vec::new();
         let mut knobs = Knobs::NONE;
         for (key, value) in &pairs.0 {
             match parse(key, value).map_err(de::Error::custom)? {
-                Parsed::Wish(wish) => wishes.push(wish),
+                Parsed::PodOption(pod_option) => pod_options.push(pod_option),
                 // Together with the others, as frequencies can exclude each other.
                 Parsed::Knob(_) => knobs.set(key, value).map_err(de::Error::custom)?,
             }
         }
-        let mut both = Wishes::NONE;
-        for wish in &wishes {
-            match *wish {
-                Wish::Uncore(uncore) => both.uncore = Some(uncore),
-                Wish::Numa(numa) => both.numa = Some(numa),
-                Wish::Placement(engine) => both.engine = Some(engine),
-                Wish::Smt(_)
-                | Wish::Cpus(_)
-                | Wish::Isolated(_)
-                | Wish::Movable(_)
-                | Wish::Interrupts(_) => {}
+        let mut both = PodOptions::NONE;
+        for pod_option in &pod_options {
+            match *pod_option {
+                PodOption::Uncore(uncore) => both.uncore = Some(uncore),
+                PodOption::Numa(numa) => both.numa = Some(numa),
+                PodOption::Placement(engine) => both.engine = Some(engine),
+                PodOption::Smt(_)
+                | PodOption::Cpus(_)
+                | PodOption::Isolated(_)
+                | PodOption::Movable(_)
+                | PodOption::Interrupts(_) => {}
             }
         }
         match contradiction(&both) {
@@ -127,7 +129,7 @@ impl<'de> Deserialize<'de> for Defaults {
                 let why = format!("{one} and {other} contradict each other");
                 Err(de::Error::custom(why))
             }
-            None => Ok(Defaults { wishes, knobs }),
+            None => Ok(Defaults { pod_options, knobs }),
         }
     }
 }
@@ -157,11 +159,11 @@ impl NamespaceEntry {
             EntryPolicy::None => Policy::None,
             EntryPolicy::Static => Policy::Static,
         });
-        let Defaults { wishes, knobs } = &self.defaults;
+        let Defaults { pod_options, knobs } = &self.defaults;
         let Allowed(allowed) = &self.allow;
         let bounds = Bounds {
             policy,
-            defaults: wishes.clone(),
+            defaults: pod_options.clone(),
             default_knobs: knobs.clone(),
             ..allowed.clone()
         };

@@ -7,7 +7,7 @@ mod pasted;
 
 use super::*;
 use ledger::Exposure;
-use ledger::wish::Wish;
+use ledger::pod_option::PodOption;
 use placement::{EngineKind, UncoreOrder};
 use topology::{Cpu, Facts};
 
@@ -245,8 +245,8 @@ fn a_namespace_has_the_bounds_of_its_entry() {
          defaults: {{uncore: prefer}}\n- names: [\"*\"]\n  cpuManagerPolicy: none\n"
     );
     let settings = resolve(&text).unwrap();
-    let names = |wishes: &mut dyn Iterator<Item = &Wish>| -> Vec<String> {
-        wishes.map(ToString::to_string).collect()
+    let names = |pod_options: &mut dyn Iterator<Item = &PodOption>| -> Vec<String> {
+        pod_options.map(ToString::to_string).collect()
     };
     for namespace in ["trading", "hpc-1"] {
         let bounds = settings.namespaces.of(namespace).unwrap();
@@ -260,7 +260,7 @@ fn a_namespace_has_the_bounds_of_its_entry() {
 }
 
 #[test]
-fn interrupts_are_a_field_and_a_wish() {
+fn interrupts_are_a_field_and_a_pod_option() {
     let settings = resolve("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n").unwrap();
     assert_eq!(settings.interrupts, InterruptMode::Leave);
     let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\ninterrupts: away\nnamespaces:\n\
@@ -268,8 +268,8 @@ fn interrupts_are_a_field_and_a_wish() {
     let settings = resolve(text).unwrap();
     assert_eq!(settings.interrupts, InterruptMode::Away);
     let bounds = settings.namespaces.of("a").unwrap();
-    assert_eq!(bounds.allow, [Wish::Interrupts(InterruptMode::Leave)].into());
-    assert_eq!(bounds.defaults, [Wish::Interrupts(InterruptMode::Housekeeping)]);
+    assert_eq!(bounds.allow, [PodOption::Interrupts(InterruptMode::Leave)].into());
+    assert_eq!(bounds.defaults, [PodOption::Interrupts(InterruptMode::Housekeeping)]);
     refuses(
         "interrupts: awya\n",
         "line 1: interrupts: \"awya\" is unknown, expected leave or away or housekeeping (did you mean away?)",

@@ -98,7 +98,7 @@ fn known(view: &View) -> Known {
     }
 }
 
-/// CPUs that containers can get without a wish, and those that they have got by one.
+/// CPUs that containers can get without a pod option, and those that they have got by one.
 fn allocatable(view: &View) -> CpuSet {
     let placement = &view.settings.placement;
     let assignable = view.topology.online() - placement.reserved;

@@ -48,7 +48,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             shared: CpuSet::EMPTY,
             own_pool: CpuSet::EMPTY,
             idle: CpuSet::EMPTY,
-            cpus_wish: None,
+            cpus_pod_option: None,
             runs_on: exclusive.unwrap_or_default(),
             phase: Phase::Running,
             enforced_by: Mechanism::Runtime,
@@ -140,7 +140,7 @@ fn isolated_cpus_are_allocatable_as_configured() {
         let placement = placement::Settings { reserved, isolated: option, ..Default::default() };
         let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         let mut view = View::clone(&Ledger::new(machine, settings, Vec::new()).view());
-        // A container has these by its wish.
+        // A container has these by its pod option.
         view.exclusive = "8-9".parse().unwrap();
         assert_eq!(known(&view).allocatable.to_string(), expect);
     }

@@ -163,8 +163,11 @@ impl Counters {
     pub fn rejected(&mut self, event: EventKind, rejection: &Rejection, settings: &Settings) {
         let reason = rejection.reason;
         self.count_rejection(reason.name());
-        // The kubelet knows no wishes, so its metrics have no place for a wish that is not allowed.
-        if !event.creates || matches!(reason, Reason::WishNotAllowed | Reason::WishUnknown) {
+        // The kubelet knows no pod options, so its metrics have no place for a pod option that is
+        // not allowed.
+        if !event.creates
+            || matches!(reason, Reason::PodOptionNotAllowed | Reason::PodOptionUnknown)
+        {
             return;
         }
         // The kubelet asks its topology manager first, and its other managers only then.

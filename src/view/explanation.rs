@@ -8,7 +8,7 @@ use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{ContainerMemoryStatus, RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
-use ledger::wish::{Cpus, Wish};
+use ledger::pod_option::{Cpus, PodOption};
 use ledger::{
     ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, PoolKind, Qos, Stance, Subject,
     What,
@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use topology::Topology;
 use wording::{self, count};
 
-const WISHES_SHARED: &str =
-    "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared).";
+const POD_OPTIONS_SHARED: &str =
+    "Its pod, or the configuration for its namespace, asks for shared CPUs (cpus: shared).";
 
 const MAX_EXPLAINED: usize = 32;
 /// The most devices of one NUMA node to name.
@@ -222,7 +222,7 @@ impl Case<'_> {
     ) -> Vec<String> {
         let mut why = vec![match container.asks {
             Some(n) if container.pod.qos != Qos::Guaranteed => format!(
-                "It requests {}, and its pod wishes for exclusive CPUs.",
+                "It requests {}, and its pod asks for exclusive CPUs.",
                 count(n, "whole CPU")
             ),
             Some(n) => format!(
@@ -267,7 +267,7 @@ impl Case<'_> {
             Mechanism::Runtime => "Runtime updates keep",
             Mechanism::Groups
                 if self.node.view.mechanism == Mechanism::Partitions
-                    && container.cpus_wish == Some(Cpus::Mixed) =>
+                    && container.cpus_pod_option == Some(Cpus::Mixed) =>
             {
                 "A cpuset partition shares no CPUs, so cgroups keep"
             }
@@ -282,7 +282,7 @@ impl Case<'_> {
             ));
         }
         if !container.idle.is_empty() {
-            let (what, wishes) = match container.margin {
+            let (what, pod_options) = match container.margin {
                 Margin { caches: false, .. } => ("SMT sibling", "smt: isolate"),
                 Margin { siblings: false, .. } => ("CPU", "uncore: exclusive"),
                 _ => ("CPU", "uncore: exclusive, smt: isolate"),
@@ -290,7 +290,7 @@ impl Case<'_> {
             let idle = count(container.idle.len(), what);
             let stay = if container.idle.len() == 1 { "stays" } else { "stay" };
             why.push(format!(
-                "{idle} ({}) {stay} idle for it ({wishes}): no container runs there.",
+                "{idle} ({}) {stay} idle for it ({pod_options}): no container runs there.",
                 container.idle
             ));
         }
@@ -300,7 +300,7 @@ impl Case<'_> {
     fn choice(&self, placement: &Placement, request: &Request) -> Vec<String> {
         let free = self.available(request, &request.free);
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
-        why.extend(wishes(request));
+        why.extend(pod_options(request));
         if !request.reuse.cpus.is_empty() {
             why.push(format!(
                 "Reusable from ended containers of its pod: {}.",
@@ -360,7 +360,7 @@ impl Case<'_> {
     ) -> Vec<String> {
         let asked = container.cpu.request.or(container.cpu.limit);
         let reason = match (container.asks, asked) {
-            _ if container.cpus_wish == Some(Cpus::Shared) => WISHES_SHARED.to_owned(),
+            _ if container.cpus_pod_option == Some(Cpus::Shared) => POD_OPTIONS_SHARED.to_owned(),
             (Some(n), _) => format!(
                 "It appears to request {}, but shares the CPUs of its pod: a container without resources appears with the amount of its pod, and the pod has other containers.",
                 count(n, "whole CPU")
@@ -397,7 +397,7 @@ impl Case<'_> {
         let asked = container.cpu.request.or(container.cpu.limit);
         let may = container.pod.qos == Qos::Guaranteed
             || (container.pod.qos == Qos::Burstable
-                && matches!(container.cpus_wish, Some(Cpus::Exclusive | Cpus::Mixed)));
+                && matches!(container.cpus_pod_option, Some(Cpus::Exclusive | Cpus::Mixed)));
         if container.pool == PoolKind::Reserved {
             let because = match container.pod.pool {
                 PoolKind::General => "its namespace is one of reservedNamespaces",
@@ -409,7 +409,7 @@ impl Case<'_> {
             ];
         }
         let reason = match (container.asks, asked) {
-            _ if container.cpus_wish == Some(Cpus::Shared) => WISHES_SHARED.to_owned(),
+            _ if container.cpus_pod_option == Some(Cpus::Shared) => POD_OPTIONS_SHARED.to_owned(),
             _ if self.node.view.settings.policy == Policy::None => {
                 "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
             }
@@ -438,7 +438,7 @@ impl Case<'_> {
     fn refused(&self, refusal: Refusal<'_>) -> Vec<String> {
         let mut why = vec![format!("It was refused: {}.", refusal.why)];
         let Some(request) = refusal.request else { return why };
-        why.extend(wishes(request));
+        why.extend(pod_options(request));
         if !request.devices.is_empty() {
             why.extend(self.devices(refusal.devices));
         }
@@ -556,10 +556,15 @@ fn never_fits(cpus: usize, sizes: &[usize]) -> String {
     )
 }
 
-/// The wishes of the pod, or of the configuration for its namespace.
-fn wishes(request: &Request) -> Option<String> {
-    let wishes: Vec<String> = Wish::list(&request.wishes).iter().map(ToString::to_string).collect();
-    if wishes.is_empty() { None } else { Some(format!("Wishes: {}.", wishes.join(", "))) }
+/// The pod options of the pod, or of the configuration for its namespace.
+fn pod_options(request: &Request) -> Option<String> {
+    let pod_options: Vec<String> =
+        PodOption::list(&request.pod_options).iter().map(ToString::to_string).collect();
+    if pod_options.is_empty() {
+        None
+    } else {
+        Some(format!("Pod options: {}.", pod_options.join(", ")))
+    }
 }
 
 type Choice<'a> = (&'a HistoryRecord, &'a Placement, &'a Request);

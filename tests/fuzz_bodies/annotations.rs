@@ -200,7 +200,7 @@ fn admit(annotations: &HashMap<String, String>) {
     }
     let (plain, container) = node::running("a", 2000, None);
     let pod = Pod { annotations: annotations.iter().collect::<Annotations>(), ..plain };
-    let mut ledger = node::ledger_with_wishes();
+    let mut ledger = node::ledger_with_pod_options();
     match ledger.admit(Admission::Create { pod, container }) {
         Ok(decision) => {
             assert!(decision.setting().is_some() && annotations.len() <= MAX_READ);

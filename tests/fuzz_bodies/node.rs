@@ -1,7 +1,7 @@
 //! A small node for the targets: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 use cpuset::CpuSet;
-use ledger::wish::Wish;
+use ledger::pod_option::PodOption;
 use ledger::{
     Bounds, Claim, Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu,
     Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
@@ -28,10 +28,10 @@ pub fn ledger(remembered: Vec<Claim>) -> Ledger {
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
 }
 
-/// A ledger that allows every wish.
-pub fn ledger_with_wishes() -> Ledger {
+/// A ledger that allows every pod option.
+pub fn ledger_with_pod_options() -> Ledger {
     let mut ledger = ledger(Vec::new());
-    let bounds = Bounds { allow: Wish::all().collect(), ..Bounds::default() };
+    let bounds = Bounds { allow: PodOption::all().collect(), ..Bounds::default() };
     let namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).expect("one pattern");
     ledger.apply(Event::Settings(Settings { namespaces, ..ledger.settings().clone() }));
     ledger

@@ -154,7 +154,7 @@ fn init_containers_and_pod_level_resources_are_considered() {
 }
 
 #[test]
-fn wishes_for_exclusive_cpus_count_and_existing_requirements_stay() {
+fn pod_options_for_exclusive_cpus_count_and_existing_requirements_stay() {
     let burstable = resources(&[("cpu", "2")], &[]);
     for (key, value, expect) in [
         ("cpus.cpu-manager.nri.io", "exclusive", true),

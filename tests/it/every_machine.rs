@@ -8,7 +8,7 @@
 use crate::runner;
 use crate::support::random::Random;
 use cpuset::CpuSet;
-use ledger::wish::Wish;
+use ledger::pod_option::PodOption;
 use ledger::{
     Admission, Annotations, Bounds, Channel, Container, ContainerId, ContainerKind, CpuRequest,
     CpuSetting, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
@@ -77,16 +77,16 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         engine: EngineKind::ALL[random.below(2)],
         ..placement::Settings::default()
     };
-    let bounds = Bounds { allow: wishes().collect(), ..Bounds::default() };
+    let bounds = Bounds { allow: pod_options().collect(), ..Bounds::default() };
     let namespaces = Namespaces::new(vec![(vec!["default".to_owned()], bounds)]).unwrap();
     Some(Settings { policy: Policy::Static, placement, namespaces, ..Settings::default() })
 }
 
-/// Wishes that keep CPUs idle.
+/// Pod options that keep CPUs idle.
 const IDLE: [(&str, &str); 2] = [("uncore", "exclusive"), ("smt", "isolate")];
 
-fn wishes() -> impl Iterator<Item = Wish> {
-    IDLE.iter().map(|(key, value)| Wish::parse(key, value).unwrap())
+fn pod_options() -> impl Iterator<Item = PodOption> {
+    IDLE.iter().map(|(key, value)| PodOption::parse(key, value).unwrap())
 }
 
 impl Node<'_> {
@@ -263,8 +263,8 @@ impl Node<'_> {
 
     /// One pod in six has whole uncore caches, one in six idle siblings.
     fn annotations(&mut self) -> Annotations {
-        let wishes = IDLE.iter().filter(|_| self.random.below(6) == 0);
-        wishes.map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), *value)).collect()
+        let pod_options = IDLE.iter().filter(|_| self.random.below(6) == 0);
+        pod_options.map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), *value)).collect()
     }
 
     /// A random request: mostly small and whole, at times up to the whole machine, or a fraction.

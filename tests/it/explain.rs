@@ -16,9 +16,9 @@ async fn create_isolated(daemon: &ObservedDaemon, name: &str, milli: u64) {
     daemon.event(Admission::Create { pod, container }).await.unwrap();
 }
 
-/// Wishes that are granted, cannot be met, or are not allowed.
+/// Pod options that are granted, cannot be met, or are not allowed.
 #[tokio::test]
-async fn wishes_are_explained() {
+async fn pod_options_are_explained() {
     local(async {
         let bounds = "namespaces: [{names: [ns], allow: {uncore: [require], smt: [isolate], cpus: [shared]}}]\n";
         let daemon = ObservedDaemon::connected(&format!("{CONFIG}{bounds}")).await;
@@ -30,19 +30,19 @@ async fn wishes_are_explained() {
             ("wrong", 2000, "numa", "single"),
         ] {
             let (mut pod, container) = pod_and_container(name, Qos::Guaranteed, milli);
-            let wish = (format!("{key}.cpu-manager.nri.io"), value);
-            pod.annotations = [wish].into_iter().collect();
+            let pod_option = (format!("{key}.cpu-manager.nri.io"), value);
+            pod.annotations = [pod_option].into_iter().collect();
             let _ = daemon.event(Admission::Create { pod, container }).await;
         }
         for (pod, parts) in [
             (
                 "tight",
-                &["Wishes: uncore: require.", "uncore: require: whole uncore caches first"][..],
+                &["Pod options: uncore: require.", "uncore: require: whole uncore caches first"][..],
             ),
-            ("torn", &["Wishes: uncore: require.", "UncoreAlignmentError"]),
-            ("quiet", &["Wishes: smt: isolate."]),
-            ("open", &["wishes for shared CPUs (cpus: shared)."]),
-            ("wrong", &["WishNotAllowedError", "may not wish for numa: single"]),
+            ("torn", &["Pod options: uncore: require.", "UncoreAlignmentError"]),
+            ("quiet", &["Pod options: smt: isolate."]),
+            ("open", &["pod options for shared CPUs (cpus: shared)."]),
+            ("wrong", &["PodOptionNotAllowedError", "may not use the pod option numa: single"]),
         ] {
             let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
             println!("{text}");

@@ -5,7 +5,7 @@
 use crate::support::expected::{error, fields, values};
 use clap::{CommandFactory, Parser};
 use ledger::annotations::DOMAIN;
-use ledger::wish::parse;
+use ledger::pod_option::parse;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::{Declaration, NOT_USED, declarations};
 use placement::{Options, TopologyManager};
@@ -119,10 +119,10 @@ fn every_field_of_a_namespace_is_documented() {
 }
 
 #[test]
-fn every_wish_is_documented() {
+fn every_pod_option_is_documented() {
     let mut documented: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut key = String::new();
-    for row in table(&format!("\n{ANNOTATIONS}"), "# Wishes of pods") {
+    for row in table(&format!("\n{ANNOTATIONS}"), "# Pod options") {
         // Only the row of a key's first value has the key.
         if let Some(name) = quoted(row[0]).first() {
             key = name.strip_suffix(DOMAIN).unwrap().to_owned();
@@ -219,17 +219,24 @@ fn the_charts_schema_has_every_value() {
 }
 
 #[test]
-fn the_charts_schema_has_every_wish() {
-    let wishes: BTreeSet<String> = expected(&parse("xyzzy", "").unwrap_err()).into_iter().collect();
+fn the_charts_schema_has_every_pod_option() {
+    let pod_options: BTreeSet<String> =
+        expected(&parse("xyzzy", "").unwrap_err()).into_iter().collect();
     let namespace = "/namespaces/items/properties";
     for (field, below) in [("allow", "/items"), ("defaults", "")] {
         let properties = format!("{namespace}/{field}/properties");
-        assert_eq!(keys(&schema(&properties)), wishes, "{field}");
+        assert_eq!(keys(&schema(&properties)), pod_options, "{field}");
         // Values of knobs are open.
-        for wish in wishes.iter().filter(|wish| !Knobs::KEYS.contains(&&***wish)) {
-            let values = expected(&parse(wish, "xyzzy").unwrap_err());
+        for pod_option in
+            pod_options.iter().filter(|pod_option| !Knobs::KEYS.contains(&&***pod_option))
+        {
+            let values = expected(&parse(pod_option, "xyzzy").unwrap_err());
             let values: BTreeSet<String> = values.into_iter().collect();
-            assert_eq!(allowed(&format!("{properties}/{wish}{below}")), values, "{field} {wish}");
+            assert_eq!(
+                allowed(&format!("{properties}/{pod_option}{below}")),
+                values,
+                "{field} {pod_option}"
+            );
         }
     }
 }
@@ -429,7 +436,7 @@ fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
 fn the_documented_errors_of_annotations_are_those_that_the_plugin_prints() {
     let many: Vec<String> = (0..65).map(|n| format!("uncore{DOMAIN}/container.c{n}")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|key| (key.as_str(), "prefer")).collect();
-    let uncore = |wish| [("uncore.cpu-manager.nri.io/pod", wish)];
+    let uncore = |pod_option| [("uncore.cpu-manager.nri.io/pod", pod_option)];
     let cases = [
         refusals(
             "kep-4800",

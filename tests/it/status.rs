@@ -179,7 +179,7 @@ async fn interrupts_on_exclusive_cpus_have_lines_and_documented_names() {
         let mut all = names(&serde_json::to_value(node.interrupts.unwrap()).unwrap());
         let db = node.containers.iter().find_map(|container| container.quiet.clone());
         all.extend(names(&serde_json::to_value(db.unwrap()).unwrap()));
-        // Keys of maps: a file, a kind of drift, and a wish.
+        // Keys of maps: a file, a kind of drift, and a pod option.
         all.retain(|name| !["default_smp_affinity", "interrupt", "c-states"].contains(&name.as_str()));
         let missing = undocumented(&all, include_str!("../../docs/status.md"));
         assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
@@ -298,9 +298,9 @@ async fn status_has_the_configuration_in_force() {
             &[
                 "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
                 "          namespaces (the first match applies):\n",
-                "            hpc: pods may wish for uncore: prefer, uncore: require; default smt: full-cores\n",
+                "            hpc: pods may use uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
-                "            all others: no wishes allowed\n",
+                "            all others: no pod options allowed\n",
             ],
         );
         assert_eq!(changed["placement"], "compact");

@@ -259,7 +259,7 @@ async fn a_file_can_be_checked_for_another_machine() {
 }
 
 #[tokio::test]
-async fn allowed_wishes_are_printed_for_each_namespace() {
+async fn allowed_pod_options_are_printed_for_each_namespace() {
     local(async {
         let daemon = ObservedDaemon::start(CONFIG);
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusiveMems: follow-cpus\n\
@@ -269,21 +269,21 @@ async fn allowed_wishes_are_printed_for_each_namespace() {
                     nodes:\n\
                     - names: [plain]\n  exposeCpus: true\n\
                     - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
-        let wishes = "pods may wish for uncore: prefer, uncore: require; default smt: full-cores";
+        let pod_options = "pods may use uncore: prefer, uncore: require; default smt: full-cores";
         let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container, no options), \
                         reserved CPUs 0-1, exclusivity auto, strict false";
         assert_eq!(
             check(&daemon, text, &["--node-name", "n1"]).unwrap(),
             format!(
                 "new.yaml: valid\n\nsettings on node n1:\n  {settings}, exclusiveMems follow-cpus\n  \
-                 namespaces (the first match applies):\n    trading: {wishes}\n    \
-                 hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {wishes}\n    \
-                 all others: no wishes allowed\n\n\
+                 namespaces (the first match applies):\n    trading: {pod_options}\n    \
+                 hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {pod_options}\n    \
+                 all others: no pod options allowed\n\n\
                  override on line 11: names plain (not this node)\n  \
                  alone: {settings}, exposeCpus true, exclusiveMems follow-cpus\n\
                  override on line 13: names open (not this node)\n  \
                  alone: {settings}, exclusiveMems follow-cpus\n  \
-                 namespaces (the first match applies):\n    *: pods may wish for cpus: exclusive\n"
+                 namespaces (the first match applies):\n    *: pods may use cpus: exclusive\n"
             )
         );
     })

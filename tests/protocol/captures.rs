@@ -68,7 +68,7 @@ fn system_partition(recording: &'static str) -> Capture {
     Capture { name: "system", generation: Generation::V0_12, recording, story }
 }
 
-/// The resized pod was recorded with the wish for one uncore cache.
+/// The resized pod was recorded with the pod option for one uncore cache.
 const CONFIG: &str = "cpuManagerPolicy: static
 reservedSystemCPUs: \"0-1\"
 kubeletStateDir: \"\"

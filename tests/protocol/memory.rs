@@ -91,7 +91,7 @@ async fn pods_with_the_largest_annotations_take_little_memory() {
     for (what, sent) in [
         ("three-letter annotations", annotated(three_letters.clone())),
         ("annotations of the plugin", annotated(entries(of_domain(3), "shared"))),
-        ("64 wrong wishes", annotated(entries(of_domain(200).take(64), &"x".repeat(3800)))),
+        ("64 wrong pod options", annotated(entries(of_domain(200).take(64), &"x".repeat(3800)))),
         ("labels", wire::PodSandbox { labels: three_letters, ..pod("", 100) }),
     ] {
         for (generation, longest, fit) in

@@ -1,17 +1,17 @@
-//! [`Annotations`]: the wishes in a pod's annotations. The edge parses them, and the ledger keeps
+//! [`Annotations`]: the pod options in a pod's annotations. The edge parses them, and the ledger keeps
 //! only the result.
 //!
 //! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
 //! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most
-//! specific one counts. [`terms`](super::terms) compares the wishes with the settings, which can
+//! specific one counts. [`terms`](super::terms) compares the pod options with the settings, which can
 //! change while the pod runs.
 //!
 //! CRI-O's annotations are kept apart, because they count only if the settings say so.
 
 pub(crate) mod crio;
 
-use super::wish::{Cpus, Parsed, Wish};
-use placement::wishes::Wishes;
+use super::pod_option::{Cpus, Parsed, PodOption};
+use placement::pod_options::PodOptions;
 use placement::{Reason, Rejection};
 use quiet::{InterruptMode, Knobs};
 use std::borrow::Cow;
@@ -31,15 +31,15 @@ pub const MAX_READ: usize = 2 * MAX_ANNOTATIONS;
 
 /// Whether [`Annotations`] reads an annotation of this name.
 pub fn is_read(name: &str) -> bool {
-    is_wish(name) || crio::parts(name).is_some()
+    is_pod_option(name) || crio::parts(name).is_some()
 }
 
 /// Whether an annotation of this name is meant for this plugin.
-pub fn is_wish(name: &str) -> bool {
+pub fn is_pod_option(name: &str) -> bool {
     name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
 }
 
-/// A pod's wishes, by container.
+/// A pod's options, by container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Annotations {
     own: ByContainer,
@@ -52,15 +52,15 @@ pub struct Annotations {
 struct ByContainer {
     /// For containers that no annotation names.
     others: Asked,
-    /// For containers that annotations name, including the wishes for all containers.
+    /// For containers that annotations name, including the pod options for all containers.
     named: BTreeMap<String, Asked>,
 }
 
-/// The wishes for a container.
+/// The pod options for a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
     pub cpus: Option<Cpus>,
-    pub wishes: Wishes,
+    pub pod_options: PodOptions,
     pub movable: Option<bool>,
     pub interrupts: Option<InterruptMode>,
     /// Each knob is valid; the frequencies may exclude each other.
@@ -87,8 +87,8 @@ impl Annotations {
         self.left_to_runtime
     }
 
-    /// The wishes for the container of this name, in annotations for this plugin; with `reads_crio`
-    /// what annotations for CRI-O ask for in addition.
+    /// The pod options for the container of this name, in annotations for this plugin; with
+    /// `reads_crio` what annotations for CRI-O ask for in addition.
     pub(super) fn read(&self, container: &str, reads_crio: bool) -> Cow<'_, Asked> {
         let own = self.own.of(container);
         let crio = self.crio.of(container);
@@ -105,7 +105,7 @@ impl Annotations {
         })
     }
 
-    /// The wishes for each container that is named, then for all others, in annotations for this
+    /// The pod options for each container that is named, then for all others, in annotations for this
     /// plugin.
     pub(super) fn all(&self) -> impl Iterator<Item = &Asked> {
         self.own.named.values().chain([&self.own.others])
@@ -132,7 +132,7 @@ impl ByContainer {
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY{DOMAIN}; use KEY{DOMAIN}/pod for what \
              applies to all of its containers"
         );
-        let error = Some(Rejection::new(Reason::WishNotAllowed, message));
+        let error = Some(Rejection::new(Reason::PodOptionNotAllowed, message));
         let others = Asked { cpus: Some(Cpus::Shared), error, ..Asked::default() };
         ByContainer { others, named: BTreeMap::new() }
     }
@@ -142,7 +142,7 @@ impl ByContainer {
             "the pod has more than {MAX_ANNOTATIONS} annotations KEY.crio.io; use KEY.crio.io without a name for \
              what applies to all of its containers"
         );
-        let error = Some(Rejection::new(Reason::WishNotAllowed, message));
+        let error = Some(Rejection::new(Reason::PodOptionNotAllowed, message));
         ByContainer { others: Asked { error, ..Asked::default() }, named: BTreeMap::new() }
     }
 
@@ -151,19 +151,19 @@ impl ByContainer {
             annotations.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
         // The most specific one comes last. With the name, the first error is always the same.
         parsed.sort_unstable_by_key(|(addressee, name, _)| (*addressee, *name));
-        let mut wishes = ByContainer::default();
-        for (addressee, name, wish) in parsed {
+        let mut pod_options = ByContainer::default();
+        for (addressee, name, pod_option) in parsed {
             let asked = match addressee {
-                Addressee::Bare | Addressee::Pod => wishes.entry(None),
-                Addressee::Container(container) => wishes.entry(Some(container)),
+                Addressee::Bare | Addressee::Pod => pod_options.entry(None),
+                Addressee::Container(container) => pod_options.entry(Some(container)),
             };
-            match wish {
-                Ok(Parsed::Wish(wish)) => asked.set(wish),
+            match pod_option {
+                Ok(Parsed::PodOption(pod_option)) => asked.set(pod_option),
                 Ok(Parsed::Knob(knob)) => asked.knobs = either(&knob, &asked.knobs),
                 Err(why) => asked.refuse(name, &why),
             }
         }
-        wishes
+        pod_options
     }
 
     fn of_crio<N: AsRef<str>, V: AsRef<str>>(annotations: &[(N, V)]) -> ByContainer {
@@ -178,14 +178,14 @@ impl ByContainer {
         }
         // Those that name no container come first.
         parsed.sort_unstable();
-        let mut wishes = ByContainer::default();
+        let mut pod_options = ByContainer::default();
         for (container, name, key, value) in parsed {
-            let asked = wishes.entry(container);
+            let asked = pod_options.entry(container);
             if let Err(why) = asked.set_crio(key, value) {
                 asked.refuse(name, &why);
             }
         }
-        wishes
+        pod_options
     }
 }
 
@@ -193,8 +193,9 @@ impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
     /// Parses a pod's annotations, without those for other programs. The names have to differ.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
         let read = all.into_iter().filter(|(name, _)| is_read(name.as_ref())).take(MAX_READ + 1);
-        let (own, crio): (Vec<_>, Vec<_>) = read.partition(|(name, _)| is_wish(name.as_ref()));
-        // Past the limit, wishes may be among those that were not read.
+        let (own, crio): (Vec<_>, Vec<_>) =
+            read.partition(|(name, _)| is_pod_option(name.as_ref()));
+        // Past the limit, pod options may be among those that were not read.
         let is_cut = own.len() + crio.len() > MAX_READ;
         let own = if is_cut || own.len() > MAX_ANNOTATIONS {
             ByContainer::too_many()
@@ -228,12 +229,12 @@ fn parse<'a>(name: &'a str, value: &str) -> (Addressee<'a>, &'a str, Result<Pars
         Some((prefix, addressee)) => (prefix, Some(addressee)),
         None => (name, None),
     };
-    let wish = super::wish::parse(prefix.strip_suffix(DOMAIN).unwrap_or(prefix), value);
+    let pod_option = super::pod_option::parse(prefix.strip_suffix(DOMAIN).unwrap_or(prefix), value);
     match addressee {
-        None => (Addressee::Bare, name, wish),
-        Some("pod") => (Addressee::Pod, name, wish),
+        None => (Addressee::Bare, name, pod_option),
+        Some("pod") => (Addressee::Pod, name, pod_option),
         Some(addressee) => match addressee.strip_prefix("container.") {
-            Some(container) => (Addressee::Container(container), name, wish),
+            Some(container) => (Addressee::Container(container), name, pod_option),
             // Any container may be meant, so the error is for all of them.
             None => (Addressee::Bare, name, Err(unknown(addressee, &["pod", "container.NAME"]))),
         },
@@ -241,30 +242,30 @@ fn parse<'a>(name: &'a str, value: &str) -> (Addressee<'a>, &'a str, Result<Pars
 }
 
 impl Asked {
-    pub(super) fn set(&mut self, wish: Wish) {
-        match wish {
-            Wish::Cpus(cpus) => self.cpus = Some(cpus),
-            Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
-            Wish::Numa(numa) => self.wishes.numa = Some(numa),
-            Wish::Smt(smt) => self.wishes.smt = Some(smt),
-            Wish::Movable(movable) => self.movable = Some(movable),
-            Wish::Placement(engine) => self.wishes.engine = Some(engine),
-            Wish::Isolated(isolated) => self.wishes.isolated = Some(isolated),
-            Wish::Interrupts(mode) => self.interrupts = Some(mode),
+    pub(super) fn set(&mut self, pod_option: PodOption) {
+        match pod_option {
+            PodOption::Cpus(cpus) => self.cpus = Some(cpus),
+            PodOption::Uncore(uncore) => self.pod_options.uncore = Some(uncore),
+            PodOption::Numa(numa) => self.pod_options.numa = Some(numa),
+            PodOption::Smt(smt) => self.pod_options.smt = Some(smt),
+            PodOption::Movable(movable) => self.movable = Some(movable),
+            PodOption::Placement(engine) => self.pod_options.engine = Some(engine),
+            PodOption::Isolated(isolated) => self.pod_options.isolated = Some(isolated),
+            PodOption::Interrupts(mode) => self.interrupts = Some(mode),
         }
     }
 
     /// Refuses the container, unless an earlier annotation already does.
     fn refuse(&mut self, name: &str, why: &str) {
         let message = format!("annotation {name}: {why}");
-        self.error.get_or_insert(Rejection::new(Reason::WishUnknown, message));
+        self.error.get_or_insert(Rejection::new(Reason::PodOptionUnknown, message));
     }
 
-    pub(super) fn list(&self) -> impl Iterator<Item = Wish> {
-        let cpus = self.cpus.map(Wish::Cpus).into_iter();
-        cpus.chain(Wish::list(&self.wishes))
-            .chain(self.movable.map(Wish::Movable))
-            .chain(self.interrupts.map(Wish::Interrupts))
+    pub(super) fn list(&self) -> impl Iterator<Item = PodOption> {
+        let cpus = self.cpus.map(PodOption::Cpus).into_iter();
+        cpus.chain(PodOption::list(&self.pod_options))
+            .chain(self.movable.map(PodOption::Movable))
+            .chain(self.interrupts.map(PodOption::Interrupts))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::model::{ContainerId, CpuRequest, PodUid};
 use cpuset::CpuSet;
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use std::fmt;
 
 /// Exclusive CPUs and their container, or the CPUs that a pod's containers share. The state file

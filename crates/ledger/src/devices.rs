@@ -78,7 +78,7 @@ impl Terms {
         container: &str,
         described: &[Device],
     ) -> Terms {
-        let placement = self.wishes.settings(&node.settings.placement);
+        let placement = self.pod_options.settings(&node.settings.placement);
         self.devices = if placement.topology_manager.policy == TopologyPolicy::None {
             DeviceNodes::NONE
         } else {

@@ -78,6 +78,7 @@ pub mod note;
 mod order;
 mod own_pool;
 pub mod pattern;
+pub mod pod_option;
 mod policy;
 mod queries;
 mod quieting;
@@ -91,7 +92,6 @@ pub mod terms;
 #[cfg(test)]
 mod tests;
 mod view;
-pub mod wish;
 
 pub use annotations::Annotations;
 pub use books::Phase;
@@ -105,7 +105,7 @@ pub use model::{
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, KnobBounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
-pub use placement::wishes::Margin;
+pub use placement::pod_options::Margin;
 pub use policy::{Mechanism, Policy, Stance};
 pub use setting::{CpuSetting, Reach, Update};
 pub use settings::{Exposure, PodLevelResources, Rebalance, RebalanceMode, Settings};

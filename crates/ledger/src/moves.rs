@@ -132,8 +132,8 @@ impl Display for NoPlan {
 /// Why a container with exclusive CPUs keeps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StayReason {
-    /// The wish `movable: "false"`.
-    Wish,
+    /// The pod option `movable: "false"`.
+    PodOption,
     /// Its environment lists its CPUs (`exposeCpus: true`).
     Environment,
     /// Its threads have set their own affinities.
@@ -154,7 +154,7 @@ impl StayReason {
     /// A stable name, for the status.
     pub fn name(self) -> &'static str {
         match self {
-            StayReason::Wish => "wish",
+            StayReason::PodOption => "pod_option",
             StayReason::Environment => "environment",
             StayReason::OwnAffinity => "own_affinity",
             StayReason::MemoryNodes => "memory_nodes",
@@ -169,7 +169,7 @@ impl StayReason {
 impl Display for StayReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            StayReason::Wish => "movable: \"false\"",
+            StayReason::PodOption => "movable: \"false\"",
             StayReason::Environment => "its environment lists its CPUs (exposeCpus: true)",
             StayReason::OwnAffinity => "its threads have CPU affinities of their own",
             StayReason::MemoryNodes => "another program has set its memory nodes",

@@ -1,7 +1,7 @@
-//! [`Namespaces`]: what the pods of each namespace may wish for, and their defaults.
+//! [`Namespaces`]: what the pods of each namespace may ask for, and their defaults.
 
+use super::pod_option::PodOption;
 use super::policy::Policy;
-use super::wish::Wish;
 use crate::pattern::{Closeness, closeness, overlap};
 use quiet::{CStates, Knobs, frequency};
 use std::cmp::Reverse;
@@ -14,18 +14,18 @@ use std::sync::Arc;
 pub struct Bounds {
     /// Whether the pods can have exclusive CPUs; `None` follows the node's policy.
     pub policy: Option<Policy>,
-    /// The wishes that pods may have.
-    pub allow: BTreeSet<Wish>,
-    /// The wishes of pods that have none for the same key.
-    pub defaults: Vec<Wish>,
-    /// The latency knobs that pods may wish for.
+    /// The pod options that pods may set.
+    pub allow: BTreeSet<PodOption>,
+    /// The pod options of pods that have none for the same key.
+    pub defaults: Vec<PodOption>,
+    /// The latency knobs that pods may ask for.
     pub knobs: KnobBounds,
-    /// The knobs of pods that do not wish for them.
+    /// The knobs of pods that do not ask for them.
     pub default_knobs: Knobs,
 }
 
 impl Bounds {
-    /// Allows one value of a wish, or one value or bound of a latency knob.
+    /// Allows one value of a pod option, or one value or bound of a latency knob.
     ///
     /// # Errors
     /// Names the unknown word and the expected ones.
@@ -33,13 +33,13 @@ impl Bounds {
         if Knobs::KEYS.contains(&key) {
             self.knobs.allow(key, value)
         } else {
-            self.allow.insert(Wish::parse(key, value)?);
+            self.allow.insert(PodOption::parse(key, value)?);
             Ok(())
         }
     }
 }
 
-/// Which values of latency knobs pods may wish for.
+/// Which values of latency knobs pods may ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnobBounds {
     disable: bool,
@@ -146,7 +146,7 @@ fn in_words(range: &RangeInclusive<u64>) -> String {
     if low == high { low } else { format!("{low}-{high}") }
 }
 
-/// The bounds of all namespaces. Pods of a namespace that no pattern matches may wish for nothing.
+/// The bounds of all namespaces. Pods of a namespace that no pattern matches may ask for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Namespaces(Arc<[(Vec<String>, Bounds)]>);
 
@@ -244,7 +244,8 @@ mod tests {
 
     fn namespaces(entries: &[&[&str]]) -> Result<Namespaces, Tie> {
         let entry = |(at, names): (usize, &&[&str])| {
-            let defaults = vec![Wish::parse("smt", ["full-cores", "isolate"][at % 2]).unwrap()];
+            let defaults =
+                vec![PodOption::parse("smt", ["full-cores", "isolate"][at % 2]).unwrap()];
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             (names, Bounds { defaults, ..Bounds::default() })
         };

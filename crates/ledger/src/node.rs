@@ -6,7 +6,7 @@ use super::policy::{Mechanism, Policy, Stance};
 use super::settings::Settings;
 use core::time::Duration;
 use cpuset::{CgroupPath, CpuSet, NodeSet};
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use std::collections::BTreeSet;
 use std::ops::BitOr;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Node {
         of_containers.chain(books.pods().map(|(_, pod)| pod.own_pool())).collect()
     }
 
-    /// CPUs that could become exclusive now; the isolated ones among them may need a wish.
+    /// CPUs that could become exclusive now; the isolated ones among them may need a pod option.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
         let free = self.unclaimed(books);
         match self.min_shared() {
@@ -107,8 +107,8 @@ impl Node {
         }
     }
 
-    /// The free CPUs that a container without a wish could get.
-    pub(super) fn free_without_wish(&self, books: &Books) -> CpuSet {
+    /// The free CPUs that a container without a pod option could get.
+    pub(super) fn free_without_pod_option(&self, books: &Books) -> CpuSet {
         self.settings.placement.isolated.allowed(&self.topology, &self.free(books))
     }
 

@@ -30,7 +30,7 @@ use super::settings::PodLevelResources;
 use super::terms::{Terms, keeps_cpus_idle};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::MemoryRequest;
-use placement::wishes::Smt;
+use placement::pod_options::Smt;
 use placement::{
     self, DeviceNodes, NotEnough, Placement, Rejection, Request, Running, Scope, TopologyPolicy,
 };
@@ -220,11 +220,11 @@ fn cut(
 }
 
 fn slice_request(node: &Node, terms: &Terms, free: CpuSet, n: usize) -> Request {
-    let mut request = Request::new(n, free, terms.wishes, &node.settings.placement);
+    let mut request = Request::new(n, free, terms.pod_options, &node.settings.placement);
     request.devices = terms.devices;
     request.settings.topology_manager.policy = TopologyPolicy::None;
-    // The node's option is for the pod's CPUs, the wish for this container's.
-    request.settings.options.full_pcpus_only = terms.wishes.smt == Some(Smt::FullCores);
+    // The node's option is for the pod's CPUs, the pod option for this container's.
+    request.settings.options.full_pcpus_only = terms.pod_options.smt == Some(Smt::FullCores);
     request
 }
 
@@ -448,7 +448,7 @@ pub(super) fn resized(
             return Err(NotEnough { requested: n, available }.into());
         }
         (Some(n), Some(_)) => {
-            let terms = Terms { wishes: entry.wishes(), ..entry.terms.clone() };
+            let terms = Terms { pod_options: entry.pod_options(), ..entry.terms.clone() };
             let request = slice_request(node, &terms, own_pool | held, n);
             let running = entry.claim().map_or(Running::Shared, Running::Exclusive);
             Some(placement::resize(&node.topology, &request, &running)?)

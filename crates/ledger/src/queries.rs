@@ -79,7 +79,7 @@ impl Ledger {
         self.books.held_by_kernel()
     }
 
-    /// CPUs that could become exclusive now; the isolated ones among them may need a wish.
+    /// CPUs that could become exclusive now; the isolated ones among them may need a pod option.
     pub fn free(&self) -> CpuSet {
         self.node.free(&self.books)
     }

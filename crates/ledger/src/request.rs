@@ -111,8 +111,8 @@ fn requires_isolated(node: &Node, pod: &PodEntry) -> bool {
     if node.isolated().is_empty() {
         return false;
     }
-    let wishes = Terms::still_allowed(&node.settings, &pod.pod, "").wishes;
-    wishes.settings(&node.settings.placement).isolated == IsolatedCpus::Require
+    let pod_options = Terms::still_allowed(&node.settings, &pod.pod, "").pod_options;
+    pod_options.settings(&node.settings.placement).isolated == IsolatedCpus::Require
 }
 
 /// What a new container of a pod gets. Changes nothing.
@@ -123,7 +123,7 @@ pub(super) fn granted(
     container: &Container,
     terms: &Terms,
 ) -> Result<Granted, RefusedRequest> {
-    let scope = terms.wishes.settings(&node.settings.placement).topology_manager.scope;
+    let scope = terms.pod_options.settings(&node.settings.placement).topology_manager.scope;
     let demand = memory::demand(node, books, pod, container, scope);
     let open = match &demand {
         Some(MemoryDemand::Open(request)) => Some(request),
@@ -158,7 +158,7 @@ fn shared_memory(
     memory: &MemoryRequest<'_>,
 ) -> Result<(NodeSet, Option<(usize, Hint)>), RefusedRequest> {
     let machine = &node.topology;
-    let settings = terms.wishes.settings(&node.settings.placement);
+    let settings = terms.pod_options.settings(&node.settings.placement);
     let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
     let of_pod = pod.affinity.filter(|_| in_pod_scope).map(|(_, hint)| hint);
     let of_cpus = held.map(|cpus| {
@@ -199,8 +199,9 @@ pub(super) fn grant(
     };
     let before = pod.container(&container.name);
     // As under the kubelet, the CPUs belong to the name for the life of the pod. A new instance
-    // gets them even if other CPUs would fit its wishes, its devices or the settings better by now,
-    // and under policy none. The predecessor leaves them at its end, which may be reported late.
+    // gets them even if other CPUs would fit its pod options, its devices or the settings better by
+    // now, and under policy none. The predecessor leaves them at its end, which may be reported
+    // late.
     if let Some(held) = before.and_then(|entry| entry.claim()).filter(|held| held.len() == n) {
         return Ok((Grant::Inherited(held), None));
     }
@@ -264,7 +265,7 @@ pub(super) fn exclusive_request(
     // CPUs of its predecessor come first, too.
     let reuse = Reuse { cpus: reuse.cpus | own, ..reuse };
     let free = supply.free | own;
-    let settings = terms.wishes.settings(&node.settings.placement);
+    let settings = terms.pod_options.settings(&node.settings.placement);
     let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
     Request {
         cpus: n,
@@ -272,14 +273,14 @@ pub(super) fn exclusive_request(
         reuse,
         promised: supply.promised_to_others(node, pod, &settings),
         pod: if in_pod_scope { pod_demand(pod, &free, &reuse.cpus, n) } else { None },
-        wishes: terms.wishes,
+        pod_options: terms.pod_options,
         devices: terms.devices,
         memory: None,
         settings,
     }
 }
 
-/// A request for all `n` CPUs of a pod with an own pool, which has `own` of them. The wishes are
+/// A request for all `n` CPUs of a pod with an own pool, which has `own` of them. The pod options are
 /// those of the pod for all of its containers. It has no isolated CPUs: these are never shared.
 pub(super) fn pod_request(
     node: &Node,
@@ -318,15 +319,15 @@ pub(super) fn running_request(
     entry: &ContainerEntry,
     n: usize,
 ) -> Request {
-    let wishes = entry.wishes();
-    let settings = wishes.settings(&node.settings.placement);
+    let pod_options = entry.pod_options();
+    let settings = pod_options.settings(&node.settings.placement);
     Request {
         cpus: n,
         free: supply.free | node.taken(entry),
         reuse: Reuse::NONE,
         promised: supply.promised_to_others(node, pod, &settings),
         pod: None,
-        wishes,
+        pod_options,
         devices: entry.terms.devices,
         memory: None,
         settings,

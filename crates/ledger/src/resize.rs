@@ -44,7 +44,7 @@ pub(crate) fn resize(
     }
     let budget = resized_budget(pod, before, cpu);
     let claim = resized_claim(node, books, pod, entry, container, cpu, budget)?;
-    let taken = node.with_idle(&claim.unwrap_or_default(), entry.wishes().margin());
+    let taken = node.with_idle(&claim.unwrap_or_default(), entry.pod_options().margin());
     if let Some(pod) = books.pod_mut(uid) {
         pod.pod.budget = budget;
         pod.raise_budget(&claim.unwrap_or_default());
@@ -113,8 +113,8 @@ pub(crate) fn adopt_resize(node: &Node, books: &mut Books, uid: &PodUid, contain
     };
     let Some(held) = entry.claim() else { return };
     let asks = entry.asks_with(pod.pod.qos, &container.cpu);
-    // It asks for no exclusive CPUs, but not because of a resize: its request is unknown, or a wish
-    // has changed.
+    // It asks for no exclusive CPUs, but not because of a resize: its request is unknown, or a pod
+    // option has changed.
     let is_no_resize = asks.is_none()
         && (container.cpu.amount().is_none()
             || pod.pod.qos != Qos::Guaranteed
@@ -141,7 +141,7 @@ pub(crate) fn adopt_resize(node: &Node, books: &mut Books, uid: &PodUid, contain
 
 fn give(node: &Node, books: &mut Books, uid: &PodUid, name: &str, claim: Option<CpuSet>) {
     let held = books.change_container(uid, name, |entry| {
-        let margin = entry.wishes().margin();
+        let margin = entry.pod_options().margin();
         let held = entry.claim();
         match claim {
             Some(cpus) => entry.move_to(cpus, margin),
@@ -215,7 +215,7 @@ fn resized_claim(
     let Some(reuse) = reusable(node, pod, budget, container, n) else {
         return entry.terms.fall_back_to_shared().map(|()| None);
     };
-    let terms = Terms { wishes: entry.wishes(), ..entry.terms.clone() };
+    let terms = Terms { pod_options: entry.pod_options(), ..entry.terms.clone() };
     let supply = NodeSupply::of(node, books);
     let request = exclusive_request(node, &supply, pod, reuse, CpuSet::EMPTY, n, &terms);
     placement::resize(&node.topology, &request, &Running::Shared).map(Some)

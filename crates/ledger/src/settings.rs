@@ -29,7 +29,7 @@ pub struct Settings {
     pub reserved_namespaces: Patterns,
     /// Moves of running containers to better CPUs; `None` for no moves.
     pub rebalance: Option<Rebalance>,
-    /// For exclusive CPUs of containers without a wish or a default of their namespace.
+    /// For exclusive CPUs of containers without a pod option or a default of their namespace.
     pub interrupts: InterruptMode,
     /// Whether annotations for CRI-O's high-performance handlers count (`compatibility: [crio]`).
     pub reads_crio: bool,

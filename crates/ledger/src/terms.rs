@@ -1,4 +1,4 @@
-//! [`Terms`]: a container's wishes, as far as the settings allow them, and the defaults of its
+//! [`Terms`]: a container's pod options, as far as the settings allow them, and the defaults of its
 //! namespace.
 //!
 //! The bounds of the namespace ([`Namespaces`](super::Namespaces)) can change while the pod runs,
@@ -9,10 +9,10 @@ use super::books::PodEntry;
 use super::model::{Container, CpuRequest, Pod, PoolKind, Qos};
 use super::namespaces::{Bounds, KnobBounds};
 use super::node::Node;
+use super::pod_option::{Cpus, PodOption};
 use super::policy::Policy;
 use super::settings::Settings;
-use super::wish::{Cpus, Wish};
-use placement::wishes::{Margin, Numa, Uncore, Wishes};
+use placement::pod_options::{Margin, Numa, PodOptions, Uncore};
 use placement::{DeviceNodes, EngineKind, Reason, Rejection};
 use quiet::{InterruptMode, KnobError, Knobs};
 use std::collections::BTreeSet;
@@ -21,10 +21,10 @@ use std::collections::BTreeSet;
 pub(super) struct Terms {
     /// Whether the container gets exclusive CPUs; `None` follows the kubelet's rule.
     pub(super) cpus: Option<Cpus>,
-    /// Whether `cpus` is the pod's own wish, not a default: if it cannot be met, the container is
+    /// Whether `cpus` is the pod's own pod option, not a default: if it cannot be met, the container is
     /// refused.
     pub(super) insists: bool,
-    pub(super) wishes: Wishes,
+    pub(super) pod_options: PodOptions,
     pub(super) devices: DeviceNodes,
     /// Whether it may move to other exclusive CPUs while it runs; `None` allows it.
     pub(super) movable: Option<bool>,
@@ -36,8 +36,8 @@ pub(super) struct Terms {
 
 impl Terms {
     /// How many exclusive CPUs a container asks for; `None` if it asks for none. By the kubelet's
-    /// rule it is the request for whole CPUs in a Guaranteed pod. A Burstable pod needs a wish, and
-    /// its request may be smaller than its limit.
+    /// rule it is the request for whole CPUs in a Guaranteed pod. A Burstable pod needs a pod
+    /// option, and its request may be smaller than its limit.
     pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         match (self.cpus, qos) {
             (Some(Cpus::Shared), _) => None,
@@ -49,33 +49,36 @@ impl Terms {
         }
     }
 
-    /// The rejection of a container that does not request whole CPUs, though its pod wishes for
+    /// The rejection of a container that does not request whole CPUs, though its pod asks for
     /// exclusive ones.
     pub(super) fn missing_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
         // With an unknown class it asks for none, even if it requests whole CPUs.
         if qos == Qos::Unknown {
             return None;
         }
-        let wish = self.insisted()?;
+        let pod_option = self.insisted()?;
         let asks = || match cpu.request.or(cpu.limit) {
             Some(amount) => format!("{amount} CPUs are"),
             None => "none is".to_owned(),
         };
-        Some(unmet(format!("{wish} needs a request for whole CPUs, but {} requested", asks())))
+        Some(unmet(format!(
+            "{pod_option} needs a request for whole CPUs, but {} requested",
+            asks()
+        )))
     }
 
-    /// The wish for exclusive CPUs, if it is the pod's own.
-    fn insisted(&self) -> Option<Wish> {
+    /// The pod option for exclusive CPUs, if it is the pod's own.
+    fn insisted(&self) -> Option<PodOption> {
         let cpus = self.cpus.filter(|cpus| self.insists && *cpus != Cpus::Shared)?;
-        Some(Wish::Cpus(cpus))
+        Some(PodOption::Cpus(cpus))
     }
 
     /// Allows a container to share CPUs, as under the kubelet, because the rest of its pod uses up
-    /// the budget. It is refused if its pod wishes for exclusive CPUs.
+    /// the budget. It is refused if its pod asks for exclusive CPUs.
     pub(super) fn fall_back_to_shared(&self) -> Result<(), Rejection> {
         match self.insisted() {
-            Some(wish) => Err(unmet(format!(
-                "{wish} is more than the CPU limit of the pod leaves for this container"
+            Some(pod_option) => Err(unmet(format!(
+                "{pod_option} is more than the CPU limit of the pod leaves for this container"
             ))),
             None => Ok(()),
         }
@@ -104,9 +107,9 @@ impl Terms {
         terms.near(node, pod, &container.name, &container.devices)
     }
 
-    /// The terms of a running container, without its devices. If one of its wishes is no longer
+    /// The terms of a running container, without its devices. If one of its pod options is no longer
     /// allowed, none counts except the one to share CPUs: no container gets exclusive CPUs because
-    /// it may not wish to share.
+    /// it may not ask to share.
     pub(super) fn still_allowed(settings: &Settings, pod: &Pod, container: &str) -> Terms {
         if settings.policy == Policy::None {
             return Terms::default();
@@ -140,11 +143,11 @@ pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
 /// Whether CPUs stay idle for a container of a pod.
 pub(super) fn keeps_cpus_idle(settings: &Settings, pod: &Pod) -> bool {
     let bounds = bounds_of(settings, pod);
-    let margin = |asked| resolve_leniently(asked, &pod.namespace, bounds).wishes.margin();
+    let margin = |asked| resolve_leniently(asked, &pod.namespace, bounds).pod_options.margin();
     pod.annotations.all().any(|asked| margin(asked) != Margin::NONE)
 }
 
-/// The bounds of a pod's wishes. No container of a pod on the reserved CPUs gets exclusive ones.
+/// The bounds of a pod's options. No container of a pod on the reserved CPUs gets exclusive ones.
 fn bounds_of<'a>(settings: &'a Settings, pod: &Pod) -> Option<&'a Bounds> {
     static WITHOUT_EXCLUSIVE: Bounds = Bounds {
         policy: Some(Policy::None),
@@ -168,15 +171,16 @@ fn resolve_leniently(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) ->
 
 fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
     if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
-        // All other wishes are about exclusive CPUs, which no container there gets.
+        // All other pod options are about exclusive CPUs, which no container there gets.
         return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
     }
     if let Some(error) = &asked.error {
         return Err(error.clone());
     }
-    let is_allowed = |wish: &Wish| bounds.is_some_and(|bounds| bounds.allow.contains(wish));
-    if let Some(wish) = asked.list().find(|wish| !is_allowed(wish)) {
-        let (key, value) = wish.parts();
+    let is_allowed =
+        |pod_option: &PodOption| bounds.is_some_and(|bounds| bounds.allow.contains(pod_option));
+    if let Some(pod_option) = asked.list().find(|pod_option| !is_allowed(pod_option)) {
+        let (key, value) = pod_option.parts();
         return Err(not_allowed(namespace, key, value));
     }
     let forbidden = match bounds {
@@ -186,7 +190,7 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
     if let Some((key, value)) = forbidden {
         return Err(not_allowed(namespace, key, &value));
     }
-    if let Some((one, other)) = contradiction(&asked.wishes) {
+    if let Some((one, other)) = contradiction(&asked.pod_options) {
         return Err(unmet(format!("{one} and {other} contradict each other")));
     }
     if let Some(error) = reversed(&asked.knobs) {
@@ -194,21 +198,21 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
     }
     let mut defaults = Asked::default();
     if let Some(bounds) = bounds {
-        bounds.defaults.iter().for_each(|wish| defaults.set(*wish));
+        bounds.defaults.iter().for_each(|pod_option| defaults.set(*pod_option));
         defaults.knobs = bounds.default_knobs.clone();
     }
-    let (own, default) = (&asked.wishes, &defaults.wishes);
-    let mut wishes = Wishes {
+    let (own, default) = (&asked.pod_options, &defaults.pod_options);
+    let mut pod_options = PodOptions {
         uncore: own.uncore.or(default.uncore),
         numa: own.numa.or(default.numa),
         smt: own.smt.or(default.smt),
         engine: own.engine.or(default.engine),
         isolated: own.isolated.or(default.isolated),
     };
-    // The pod's own wishes do not contradict each other, so a default does: the defaults for uncore
-    // caches, NUMA nodes and the engine do not count then.
-    if contradiction(&wishes).is_some() {
-        wishes = Wishes { smt: wishes.smt, isolated: wishes.isolated, ..*own };
+    // The pod's own pod options do not contradict each other, so a default does: the defaults for
+    // uncore caches, NUMA nodes and the engine do not count then.
+    if contradiction(&pod_options).is_some() {
+        pod_options = PodOptions { smt: pod_options.smt, isolated: pod_options.isolated, ..*own };
     }
     let mut knobs = either(&asked.knobs, &defaults.knobs);
     if reversed(&knobs).is_some() {
@@ -218,7 +222,7 @@ fn resolve(asked: &Asked, namespace: &str, bounds: Option<&Bounds>) -> Result<Te
     Ok(Terms {
         cpus: asked.cpus.or(defaults.cpus),
         insists: asked.cpus.is_some(),
-        wishes,
+        pod_options,
         devices: DeviceNodes::NONE,
         movable: asked.movable.or(defaults.movable),
         interrupts: asked.interrupts.or(defaults.interrupts),
@@ -234,29 +238,29 @@ fn reversed(knobs: &Knobs) -> Option<KnobError> {
     }
 }
 
-/// Two wishes that exclude each other, as the policy options that they stand for do.
-pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
-    if wishes.numa != Some(Numa::Spread) {
+/// Two pod options that exclude each other, as the policy options that they stand for do.
+pub fn contradiction(pod_options: &PodOptions) -> Option<(PodOption, PodOption)> {
+    if pod_options.numa != Some(Numa::Spread) {
         return None;
     }
-    let spread = Wish::Numa(Numa::Spread);
-    match (wishes.uncore, wishes.engine) {
-        (Some(uncore), _) if uncore != Uncore::Ignore => Some((Wish::Uncore(uncore), spread)),
-        (_, Some(engine @ EngineKind::Compact)) => Some((Wish::Placement(engine), spread)),
+    let spread = PodOption::Numa(Numa::Spread);
+    match (pod_options.uncore, pod_options.engine) {
+        (Some(uncore), _) if uncore != Uncore::Ignore => Some((PodOption::Uncore(uncore), spread)),
+        (_, Some(engine @ EngineKind::Compact)) => Some((PodOption::Placement(engine), spread)),
         _ => None,
     }
 }
 
 fn unmet(message: String) -> Rejection {
-    Rejection::new(Reason::WishUnmet, message)
+    Rejection::new(Reason::PodOptionUnmet, message)
 }
 
 fn not_allowed(namespace: &str, key: &str, value: &str) -> Rejection {
     let message = format!(
-        "pods of namespace {namespace:?} may not wish for {key}: {value}; the administrator of the node allows it in the plugin's configuration, \
+        "pods of namespace {namespace:?} may not ask for {key}: {value}; the administrator of the node allows it in the plugin's configuration, \
          in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
     );
-    Rejection::new(Reason::WishNotAllowed, message)
+    Rejection::new(Reason::PodOptionNotAllowed, message)
 }
 
 #[cfg(test)]

@@ -19,16 +19,16 @@ mod outcome;
 mod outdated_list;
 mod own_pool;
 mod partitions;
+mod pod_options;
 mod pod_resources;
 mod quieting;
 mod rebalance;
 mod reserved;
 mod resize;
 mod restart;
-mod running_wishes;
+mod running_pod_options;
 mod topology_manager;
 mod update_order;
-mod wishes;
 
 use super::*;
 use placement::{self, Options, TopologyManager};

@@ -7,15 +7,15 @@ use super::model::{ContainerId, CpuRequest, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
+use super::pod_option::Cpus;
 use super::policy::{Mechanism, Stance};
 use super::quieting;
 use super::rebalance::stays;
 use super::settings::Settings;
 use super::target::effective_cpus;
-use super::wish::Cpus;
 use cpuset::{CgroupPath, CpuSet};
 use placement::memory_manager::Claim as MemoryOnNodes;
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use quiet::{InterruptMode, Knobs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,11 +44,11 @@ pub struct View {
     /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool
     /// of a pod.
     pub exclusive: CpuSet,
-    /// CPUs that a container without a wish could get exclusively now.
+    /// CPUs that a container without a pod option could get exclusively now.
     pub free: CpuSet,
     /// Isolated CPUs that are online and not reserved. They are in no pool.
     pub isolated: CpuSet,
-    /// The isolated CPUs that could become exclusive now; this may need a wish.
+    /// The isolated CPUs that could become exclusive now; this may need a pod option.
     pub free_isolated: CpuSet,
     /// All containers, in order of pod uid and container name.
     pub containers: Vec<ContainerView>,
@@ -73,7 +73,7 @@ pub struct ContainerView {
     pub cpu: CpuRequest,
     /// Its counted memory; `None` if its memory is not counted.
     pub memory: Option<MemoryOnNodes>,
-    /// How many exclusive CPUs it asks for, by the kubelet's rule or a wish.
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or a pod option.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
     /// The exclusive CPUs that it leaves after the notice of a resize.
@@ -88,8 +88,8 @@ pub struct ContainerView {
     pub idle: CpuSet,
     /// Which of these stay idle.
     pub margin: Margin,
-    /// The wish for exclusive or shared CPUs; without one the kubelet's rule decides.
-    pub cpus_wish: Option<Cpus>,
+    /// The pod option for exclusive or shared CPUs; without one the kubelet's rule decides.
+    pub cpus_pod_option: Option<Cpus>,
     pub runs_on: CpuSet,
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
@@ -153,7 +153,7 @@ impl View {
             pods: books.pods().len(),
             pool: pool.cpus,
             exclusive: node.exclusive(books),
-            free: node.free_without_wish(books),
+            free: node.free_without_pod_option(books),
             isolated,
             free_isolated: node.free(books) & isolated,
             containers,
@@ -193,7 +193,7 @@ fn container_view(
         own_pool: if claim.is_none() { pod.own_pool() } else { CpuSet::EMPTY },
         idle: taken - entry.held(),
         margin: entry.margin(),
-        cpus_wish: entry.terms.cpus,
+        cpus_pod_option: entry.terms.cpus,
         runs_on,
         phase: entry.phase(),
         enforced_by: entry.enforced_by,

@@ -56,7 +56,7 @@ pub(super) fn explain(
     let others = machine.online() - isolated;
     let taken = placement.map(|placement| placement.cpus & isolated).unwrap_or_default();
     let (part, why) = match request.settings.isolated {
-        IsolatedCpus::Exclude => (others, "isolated CPUs are for containers that wish for them"),
+        IsolatedCpus::Exclude => (others, "isolated CPUs are for containers that ask for them"),
         IsolatedCpus::Require => (isolated, "isolated CPUs only"),
         IsolatedCpus::Prefer => match placement {
             Some(placement) if taken == placement.cpus => {
@@ -91,9 +91,9 @@ fn within(machine: &Topology, request: &Request, part: &CpuSet) -> Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wishes::Smt;
+    use crate::pod_options::Smt;
     use crate::{
-        DeviceNodes, EngineKind, Options, PodDemand, Reuse, Running, Settings, Wishes, explain,
+        DeviceNodes, EngineKind, Options, PodDemand, PodOptions, Reuse, Running, Settings, explain,
         place, resize,
     };
     use topology::synthetic::Machine;
@@ -116,7 +116,7 @@ mod tests {
             reuse: Reuse::NONE,
             promised: 0,
             pod: None::<PodDemand>,
-            wishes: Wishes::NONE,
+            pod_options: PodOptions::NONE,
             devices: DeviceNodes::NONE,
             memory: None,
             settings: Settings { engine, reserved: set("0-1"), isolated, ..Settings::default() },
@@ -187,8 +187,8 @@ mod tests {
                 request.settings.options = Options { full_pcpus_only: true, ..Options::default() };
                 let answer = place(&machine("3,6-7"), &request).map(|placement| placement.cpus);
                 assert_eq!(shown(answer), expect);
-                let wishes = Wishes { smt: Some(Smt::Isolate), ..Wishes::NONE };
-                let request = Request { cpus: 1, wishes, ..request };
+                let pod_options = PodOptions { smt: Some(Smt::Isolate), ..PodOptions::NONE };
+                let request = Request { cpus: 1, pod_options, ..request };
                 let answer = place(&machine("3,6-7"), &request).map(|placement| placement.cpus);
                 assert_eq!(shown(answer), expect.split('-').next().unwrap());
             }
@@ -223,7 +223,7 @@ mod tests {
             (
                 IsolatedCpus::Exclude,
                 2,
-                "exclude: isolated CPUs are for containers that wish for them",
+                "exclude: isolated CPUs are for containers that ask for them",
             ),
             (IsolatedCpus::Prefer, 2, "prefer: all of its CPUs are isolated"),
             (IsolatedCpus::Prefer, 8, "prefer: too few isolated CPUs were free, it has none"),

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use cpuset::CpuSet;
-//! use placement::{DeviceNodes, EngineKind, Request, Reuse, Settings, Wishes, place};
+//! use placement::{DeviceNodes, EngineKind, Request, Reuse, Settings, PodOptions, place};
 //! use topology::presets::preset;
 //!
 //! // Four uncore caches of eight CPUs. Each of the first two has six left, the others have none.
@@ -26,7 +26,7 @@
 //!     reuse: Reuse::NONE,
 //!     promised: 0,
 //!     pod: None,
-//!     wishes: Wishes::NONE,
+//!     pod_options: PodOptions::NONE,
 //!     devices: DeviceNodes::NONE,
 //!     memory: None,
 //!     settings: Settings { engine: EngineKind::Compact, ..Settings::default() },
@@ -53,6 +53,7 @@ pub mod memory;
 pub mod memory_manager;
 pub mod moves;
 pub mod options;
+pub mod pod_options;
 pub mod quality;
 mod rejection;
 mod request;
@@ -60,13 +61,13 @@ mod settings;
 mod sizes;
 mod strategy;
 pub mod topology_manager;
-pub mod wishes;
 
 pub use devices::DeviceNodes;
 pub use engine::{CacheCandidate, Engine, NumaCandidate, Placement, Weighed};
 pub use hint::{Distances, Hint, NumaNodes};
 pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wanted};
 pub use options::Options;
+pub use pod_options::PodOptions;
 pub use rejection::{NotEnough, Reason, Rejection};
 pub use request::{PodDemand, Request, Reuse, Running};
 pub use settings::{EngineConflict, EngineKind, IsolatedCpus, Settings};
@@ -74,7 +75,6 @@ use sizes::Fitting;
 pub use sizes::OddSizes;
 pub use strategy::{Distribution, Strategy, UncoreOrder};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
-pub use wishes::Wishes;
 
 use compact::{Compact, complete, grow, shrink};
 use cpuset::CpuSet;
@@ -148,7 +148,7 @@ pub fn nearest_that_fit(machine: &Topology, request: &Request) -> Option<Vec<usi
         return None;
     }
     let assignable = machine.online() - request.settings.reserved;
-    // Devices and wishes refuse more numbers than cores and the policy do.
+    // Devices and pod options refuse more numbers than cores and the policy do.
     let fitting = Fitting::new(machine, &request.settings, &assignable);
     let tried = |cpus: &usize| fitting.fits(*cpus);
     let most = assignable.len();

@@ -28,7 +28,8 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The kubelet's reasons that concern CPUs, and reasons of wishes, which the kubelet does not have.
+/// The kubelet's reasons that concern CPUs, and reasons of pod options, which the kubelet does not
+/// have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The topology manager's policy does not admit the best NUMA affinity.
@@ -45,11 +46,11 @@ pub enum Reason {
     UncoreAlignment,
     /// With `isolatedCPUs: require`, too few of the isolated CPUs are free.
     IsolatedCpus,
-    /// The namespace of the pod may not use this wish.
-    WishNotAllowed,
-    WishUnknown,
-    /// The wish contradicts the rest of the pod's request.
-    WishUnmet,
+    /// The namespace of the pod may not use this pod option.
+    PodOptionNotAllowed,
+    PodOptionUnknown,
+    /// The pod option contradicts the rest of the pod's request.
+    PodOptionUnmet,
 }
 
 impl Reason {
@@ -60,9 +61,9 @@ impl Reason {
         Reason::EmptyPodSharedPool,
         Reason::UncoreAlignment,
         Reason::IsolatedCpus,
-        Reason::WishNotAllowed,
-        Reason::WishUnknown,
-        Reason::WishUnmet,
+        Reason::PodOptionNotAllowed,
+        Reason::PodOptionUnknown,
+        Reason::PodOptionUnmet,
     ];
 
     /// The kubelet's name of the reason, or a name in the same form.
@@ -74,9 +75,9 @@ impl Reason {
             Reason::EmptyPodSharedPool => "EmptyPodSharedPoolError",
             Reason::UncoreAlignment => "UncoreAlignmentError",
             Reason::IsolatedCpus => "IsolatedCPUsError",
-            Reason::WishNotAllowed => "WishNotAllowedError",
-            Reason::WishUnknown => "WishUnknownError",
-            Reason::WishUnmet => "WishUnmetError",
+            Reason::PodOptionNotAllowed => "PodOptionNotAllowedError",
+            Reason::PodOptionUnknown => "PodOptionUnknownError",
+            Reason::PodOptionUnmet => "PodOptionUnmetError",
         }
     }
 }

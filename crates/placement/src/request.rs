@@ -3,10 +3,10 @@
 use super::devices::DeviceNodes;
 use super::hint::Hint;
 use super::memory_manager::MemoryOffer;
+use super::pod_options::PodOptions;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::topology_manager::TopologyPolicy;
-use super::wishes::Wishes;
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
 
@@ -23,12 +23,12 @@ pub struct Request {
     pub promised: usize,
     /// The demand of the whole pod in pod scope (KEP-693); `None` in container scope.
     pub pod: Option<PodDemand>,
-    pub wishes: Wishes,
+    pub pod_options: PodOptions,
     pub devices: DeviceNodes,
     /// Where the memory is that the CPUs' NUMA nodes should have: the container's or, in pod scope,
     /// the pod's. `None` if memory is not counted.
     pub memory: Option<MemoryOffer>,
-    /// The node's settings, with the wishes applied ([`Wishes::settings`]).
+    /// The node's settings, with the pod options applied ([`PodOptions::settings`]).
     pub settings: Settings,
 }
 
@@ -89,23 +89,23 @@ impl Running {
 }
 
 impl Request {
-    /// A request with these wishes, on a node with these settings, and nothing else.
-    pub fn new(cpus: usize, free: CpuSet, wishes: Wishes, node: &Settings) -> Request {
+    /// A request with these pod options, on a node with these settings, and nothing else.
+    pub fn new(cpus: usize, free: CpuSet, pod_options: PodOptions, node: &Settings) -> Request {
         Request {
             cpus,
             free,
             reuse: Reuse::NONE,
             promised: 0,
             pod: None,
-            wishes,
+            pod_options,
             devices: DeviceNodes::NONE,
             memory: None,
-            settings: wishes.settings(node),
+            settings: pod_options.settings(node),
         }
     }
 
     /// The rejection of this request for whole caches. `usable` are the CPUs that it could get
-    /// without that wish; the container holds `held`.
+    /// without that pod option; the container holds `held`.
     pub(super) fn too_few_caches(
         &self,
         topology: &Topology,
@@ -113,7 +113,7 @@ impl Request {
         held: &CpuSet,
     ) -> Rejection {
         let reserved = &self.settings.reserved;
-        let offered = self.wishes.offered(topology, usable, held) | *held;
+        let offered = self.pod_options.offered(topology, usable, held) | *held;
         let caches = || topology.uncores().iter().map(|cache| cache.cpus);
         let free = caches().filter(|cache| !cache.is_disjoint(&offered)).count();
         let blocked = caches().filter(|cache| !cache.is_disjoint(reserved)).count();
@@ -149,8 +149,8 @@ impl Request {
         Request { free: self.free & within, reuse, memory: None, ..*self }
     }
 
-    /// `cpus`, and the CPUs that stay idle around them ([`Margin`](super::wishes::Margin)).
+    /// `cpus`, and the CPUs that stay idle around them ([`Margin`](super::pod_options::Margin)).
     pub fn footprint(&self, machine: &Topology, cpus: &CpuSet) -> CpuSet {
-        self.wishes.footprint(machine, &self.settings.reserved, cpus)
+        self.pod_options.footprint(machine, &self.settings.reserved, cpus)
     }
 }

@@ -8,10 +8,10 @@
 
 use cpuset::CpuSet;
 use placement::cores::whole_cores;
-use placement::wishes::{Smt, Uncore};
+use placement::pod_options::{Smt, Uncore};
 use placement::{
-    EngineKind, OddSizes, Options, Reason, Request, Running, Settings, TopologyManager,
-    TopologyPolicy, Wishes, place, resize,
+    EngineKind, OddSizes, Options, PodOptions, Reason, Request, Running, Settings, TopologyManager,
+    TopologyPolicy, place, resize,
 };
 use proptest::prelude::*;
 use topology::model::NodeFacts;
@@ -93,8 +93,8 @@ fn bits(bits: u128, of: CpuSet) -> CpuSet {
         .collect()
 }
 
-fn request(n: usize, free: CpuSet, settings: Settings, wishes: Wishes) -> Request {
-    Request::new(n, free, wishes, &settings)
+fn request(n: usize, free: CpuSet, settings: Settings, pod_options: PodOptions) -> Request {
+    Request::new(n, free, pod_options, &settings)
 }
 
 /// All sets of cores of the machine that are entirely in `cpus` and have `n` CPUs together.
@@ -145,32 +145,32 @@ proptest! {
         settings in settings(),
         busy in (any::<u128>(), any::<u128>()),
         reserved in (any::<u128>(), any::<u128>(), any::<u128>()),
-        wishes in (0..3usize, any::<bool>()),
+        pod_options in (0..3usize, any::<bool>()),
         requests in prop::collection::vec(1..9usize, 1..5),
     ) {
         let reserved = bits(reserved.0 & reserved.1 & reserved.2, machine.online());
         let mut free = machine.online() - bits(busy.0 & busy.1, machine.online());
         // The pod option must do what the node's option does.
-        let (mut settings, mut wishes) = (
+        let (mut settings, mut pod_options) = (
             Settings { reserved, ..settings },
-            Wishes {
-                uncore: [None, Some(Uncore::Require), Some(Uncore::Prefer)][wishes.0],
-                smt: wishes.1.then_some(Smt::FullCores),
-                ..Wishes::NONE
+            PodOptions {
+                uncore: [None, Some(Uncore::Require), Some(Uncore::Prefer)][pod_options.0],
+                smt: pod_options.1.then_some(Smt::FullCores),
+                ..PodOptions::NONE
             },
         );
-        settings.options.full_pcpus_only = wishes.smt.is_none();
+        settings.options.full_pcpus_only = pod_options.smt.is_none();
         if settings.options.distribute_cpus_across_numa {
-            wishes.uncore = None;
+            pod_options.uncore = None;
         }
         let policy = settings.topology_manager.policy;
         for n in requests {
-            let request = request(n, free, settings, wishes);
+            let request = request(n, free, settings, pod_options);
             let usable = free - reserved;
             // Nodes of a socket are as good as the fewest nodes.
             let aligns = settings.options.align_by_socket && policy == TopologyPolicy::Restricted;
             let most = if aligns { NODES } else { width(&machine, policy, n) };
-            let few_caches = match wishes.uncore {
+            let few_caches = match pod_options.uncore {
                 Some(Uncore::Require) => sums(&machine, &(machine.online() - whole_cores(&machine, &reserved)), n)
                     .map(|set| caches(&machine, &set))
                     .min()
@@ -194,7 +194,7 @@ proptest! {
                     };
                     let better = sums(&machine, &usable, n).find(fits);
                     prop_assert_eq!(better, None, "{} CPUs of {}: {}", n, usable, refused);
-                    if policy == TopologyPolicy::None && wishes.uncore != Some(Uncore::Require) {
+                    if policy == TopologyPolicy::None && pod_options.uncore != Some(Uncore::Require) {
                         prop_assert_eq!(refused.reason, Reason::SmtAlignment);
                     }
                 }
@@ -213,7 +213,7 @@ proptest! {
         let reserved = bits(reserved.0 & reserved.1 & reserved.2, machine.online());
         let mut settings = Settings { reserved, ..settings };
         settings.options.align_by_socket = false;
-        let placed = |n: usize, free: CpuSet| place(&machine, &request(n, free, settings, Wishes::NONE));
+        let placed = |n: usize, free: CpuSet| place(&machine, &request(n, free, settings, PodOptions::NONE));
         let unit = if machine.cores_are_equal() { machine.threads_per_core() } else { 1 };
         let sizes = OddSizes::of(&machine, &settings);
         for n in (unit..=(machine.online() - reserved).len()).step_by(unit) {
@@ -243,7 +243,7 @@ proptest! {
         let held = whole_cores(&machine, &bits(held & busy.0 & busy.1, machine.online()));
         prop_assume!(!held.is_empty() && n != held.len());
         let free = (machine.online() - bits(busy.0, machine.online())) | held;
-        let request = request(n, free, settings, Wishes::NONE);
+        let request = request(n, free, settings, PodOptions::NONE);
         let of = if n < held.len() { held } else { free };
         let fits = |set: &CpuSet| set.is_subset(&held) || held.is_subset(set);
         match resize(&machine, &request, &Running::Exclusive(held)) {

@@ -21,12 +21,12 @@ const CONFIG: &str = "namespaces:
 
 /// A pod with an exclusive CPU that must be isolated.
 fn requiring(name: &str, cpus: usize) -> Pod {
-    exclusive(name, cpus).wishing("isolated-cpus", "require")
+    exclusive(name, cpus).asking("isolated-cpus", "require")
 }
 
 /// Shared pods never run on isolated CPUs, which every view shows, and an exclusive one does only if
-/// it wishes to. With `isolatedCPUs: prefer` in the ConfigMap nothing moves, and a container without a
-/// wish gets isolated CPUs first, then others.
+/// it asks to. With `isolatedCPUs: prefer` in the ConfigMap nothing moves, and a container without a
+/// pod option gets isolated CPUs first, then others.
 pub(super) fn isolated_cpus(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     let isolated = shape.isolated;
     let others = shape.free() - isolated;

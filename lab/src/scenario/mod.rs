@@ -81,7 +81,7 @@ pub const ALL: [Scenario; 20] = [
     },
     Scenario {
         name: isolated::NAME,
-        about: "isolcpus=: never shared, and exclusive to containers that wish for them",
+        about: "isolcpus=: never shared, and exclusive to containers that ask for them",
         applies: |shape| shape.isolated.len() > 1 && shape.room() > shape.isolated.len() + 2,
         play: isolated::isolated_cpus,
     },

@@ -154,8 +154,8 @@ fn crio(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
 /// Interrupts stay on the first core of the container only, which its environment names.
 fn housekeeping(testbed: &mut Testbed<'_>) -> Result<()> {
     let mut pod = exclusive("vran", 2);
-    let wish = ("irq-load-balancing.crio.io".to_owned(), "housekeeping".to_owned());
-    pod.annotations.extend([wish]);
+    let pod_option = ("irq-load-balancing.crio.io".to_owned(), "housekeeping".to_owned());
+    pod.annotations.extend([pod_option]);
     testbed.start(&pod)?;
     let cpus = cpus_of(testbed, "vran")?;
     let first = cpus.lowest(1);

@@ -341,7 +341,7 @@ fn isolated_cpus_that_no_container_can_use_are_warned_of() {
     assert_eq!(
         with("2-7", ""),
         [
-            "line 1: isolatedCPUs: all CPUs but the reserved ones are isolated (isolcpus=): no container gets exclusive CPUs without the wish isolated-cpus; prefer and require give them to all"
+            "line 1: isolatedCPUs: all CPUs but the reserved ones are isolated (isolcpus=): no container gets exclusive CPUs without the pod option isolated-cpus; prefer and require give them to all"
         ]
     );
     assert_eq!(

@@ -174,10 +174,10 @@ fn draft_names_of_options_are_errors_that_name_the_option() {
 }
 
 #[test]
-fn errors_about_draft_names_advise_an_existing_option_or_wish() {
+fn errors_about_draft_names_advise_an_existing_option_or_pod_option() {
     for (draft, _, name) in policy_options::DRAFTS {
         assert!(!placement::Options::NAMES.contains(&draft), "{draft}");
-        let is_wish = || Wish::parse("smt", "isolate").is_ok() && draft == "smtisolate";
-        assert!(placement::Options::NAMES.contains(&name) || is_wish(), "{name}");
+        let is_pod_option = || PodOption::parse("smt", "isolate").is_ok() && draft == "smtisolate";
+        assert!(placement::Options::NAMES.contains(&name) || is_pod_option(), "{name}");
     }
 }

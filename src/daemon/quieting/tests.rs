@@ -86,7 +86,7 @@ fn nothing_is_due_before_the_runtime_has_listed_its_containers() {
 }
 
 #[test]
-fn nodes_without_wishes_have_no_passes() {
+fn nodes_without_pod_options_have_no_passes() {
     let mut node = TestNode::new();
     node.quieting.listed(node.now);
     assert!(node.quieting.begin_for(Goal::default(), node.now).is_none());
@@ -211,7 +211,7 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
         own_pool: CpuSet::EMPTY,
         idle: "4".parse().unwrap(),
         margin: Default::default(),
-        cpus_wish: None,
+        cpus_pod_option: None,
         interrupts,
         knobs: Knobs::default(),
         runs_on: "2-3".parse().unwrap(),

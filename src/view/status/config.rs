@@ -3,7 +3,7 @@
 use crate::view::config_state::ConfigState;
 use crate::view::node::NodeFigures;
 use cpuset::PartitionType;
-use ledger::wish::Wish;
+use ledger::pod_option::PodOption;
 use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, Stance};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
@@ -29,7 +29,7 @@ pub struct ConfigStatus {
     pub strict: bool,
     #[serde(flatten)]
     pub own: OwnSettings,
-    /// The most specific namespace or pattern first. Pods of all others may have no wishes.
+    /// The most specific namespace or pattern first. Pods of all others may have no pod options.
     pub namespaces: Vec<BoundsReport>,
 }
 
@@ -216,16 +216,16 @@ fn rebalance(settings: &Rebalance) -> String {
     }
 }
 
-/// What pods in a namespace, or in all that a pattern matches, may wish for.
+/// What pods in a namespace, or in all that a pattern matches, may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundsReport {
     /// The namespace, or the pattern.
     pub name: String,
     /// `none` or `static`: whether pods there can have exclusive CPUs.
     pub cpu_manager_policy: String,
-    /// As `WISH: VALUE`.
+    /// As `POD_OPTION: VALUE`.
     pub allow: Vec<String>,
-    /// The wishes of pods there without annotations, likewise.
+    /// The pod options there without annotations, likewise.
     pub defaults: Vec<String>,
 }
 
@@ -236,9 +236,10 @@ impl BoundsReport {
         let sorted = namespaces.by_closeness().into_iter();
         let mut report = Vec::new();
         for (name, bounds) in sorted {
-            let mut allow: Vec<String> = bounds.allow.iter().map(Wish::to_string).collect();
+            let mut allow: Vec<String> = bounds.allow.iter().map(PodOption::to_string).collect();
             allow.extend(bounds.knobs.words().into_iter().map(knob));
-            let mut defaults: Vec<String> = bounds.defaults.iter().map(Wish::to_string).collect();
+            let mut defaults: Vec<String> =
+                bounds.defaults.iter().map(PodOption::to_string).collect();
             defaults.extend(bounds.default_knobs.words().into_iter().map(knob));
             report.push(BoundsReport {
                 name: name.to_owned(),
@@ -262,9 +263,9 @@ impl Display for BoundsReport {
             return f.write_str("cpuManagerPolicy none, no exclusive CPUs");
         }
         if self.allow.is_empty() {
-            f.write_str("no wishes allowed")?;
+            f.write_str("no pod options allowed")?;
         } else {
-            write!(f, "pods may wish for {}", self.allow.join(", "))?;
+            write!(f, "pods may ask for {}", self.allow.join(", "))?;
         }
         if !self.defaults.is_empty() {
             write!(f, "; default {}", self.defaults.join(", "))?;
@@ -288,7 +289,7 @@ impl Display for Indented<'_> {
             writeln!(f, "{indent}  {one}")?;
         }
         if !namespaces.iter().any(|one| one.name == "*") {
-            writeln!(f, "{indent}  all others: no wishes allowed")?;
+            writeln!(f, "{indent}  all others: no pod options allowed")?;
         }
         Ok(())
     }

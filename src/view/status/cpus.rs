@@ -32,7 +32,7 @@ pub struct CpuStatus {
     pub reserved: CpuSet,
     /// Exclusive to a container that uses them.
     pub exclusive: CpuSet,
-    /// Could become exclusive now, to a container without a wish.
+    /// Could become exclusive now, to a container without a pod option.
     pub free: CpuSet,
     /// CPUs of containers without exclusive ones.
     pub shared: CpuSet,

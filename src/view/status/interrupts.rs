@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_wishes_have_no_entry() {
+    fn nodes_without_pod_options_have_no_entry() {
         assert_eq!(InterruptsStatus::of(&QuietFigures::default()), None);
         let obstacle = Some("cannot write".to_owned());
         let figures = QuietFigures { obstacle, ..QuietFigures::default() };

@@ -20,14 +20,14 @@ use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, Sa
 use super::node::Node;
 use super::note::{Subject, What};
 use super::own_pool;
+use super::pod_option::Cpus;
 use super::resize::adopt_resize;
 use super::settings::Exposure;
 use super::terms::Terms;
-use super::wish::Cpus;
 use cpuset::CpuSet;
 use earlier::EarlierFacts;
 pub(super) use evidence::Evidence;
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use repair::{lost, repair};
 use sources::{ClaimSource, adopt, asks, keep_margin, must_move, possible_margin};
 use std::collections::{HashMap, HashSet};

@@ -47,7 +47,7 @@ pub(super) fn repair(
         return;
     };
     let terms = &found.entry.terms;
-    let wishes = terms.wishes;
+    let pod_options = terms.pod_options;
     let supply = NodeSupply::of(node, books);
     let request = exclusive_request(node, &supply, found.pod, reuse, CpuSet::EMPTY, n, terms);
     // A running container has precedence over pods that are about to start.
@@ -59,11 +59,11 @@ pub(super) fn repair(
             if let Some(pod) = books.pod_mut(uid) {
                 pod.raise_budget(&to);
                 pod.hand_over(&node.topology, &container.name, taken);
-                if wishes.shares_affinity() {
+                if pod_options.shares_affinity() {
                     pod.affinity = pod.demand().map(|total| (total, chosen.hint));
                 }
                 if let Some(entry) = pod.container_mut(&container.name) {
-                    entry.move_to(to, wishes.margin());
+                    entry.move_to(to, pod_options.margin());
                     // If at most `n` CPUs are set, they may have been its exclusive ones, some of
                     // which went offline. It has to leave them before others get them.
                     if let Some(set) = container.cpus.filter(|set| set.len() <= n) {

@@ -7,7 +7,7 @@ use crate::model::{Container, PodUid, PoolKind};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
 use cpuset::CpuSet;
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use std::collections::BTreeSet;
 
 /// The source of an assignment, the most reliable first. An assignment never takes CPUs from one of
@@ -153,7 +153,7 @@ pub(super) fn adopt(
 }
 
 /// Keeps the margin of an adopted container's CPUs idle, as far as no other container has it. The
-/// margin of an earlier decision has precedence over the wish.
+/// margin of an earlier decision has precedence over the pod option.
 pub(super) fn keep_margin(
     node: &Node,
     books: &mut Books,
@@ -168,7 +168,7 @@ pub(super) fn keep_margin(
     }
     let online = node.topology.online();
     let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);
-    let wanted = decided.map_or(entry.terms.wishes.margin(), |ours| ours.margin);
+    let wanted = decided.map_or(entry.terms.pod_options.margin(), |ours| ours.margin);
     if wanted == Margin::NONE {
         return;
     }

@@ -1,6 +1,6 @@
-//! Tests: the wishes for each container of a pod.
+//! Tests: the pod options for each container of a pod.
 
-use super::super::wish::ALL;
+use super::super::pod_option::ALL;
 use super::*;
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn only_annotations_with_the_domain_count() {
         ("example.org/smt.cpu-manager.nri.io", false),
         ("cpu-manager.nri.io", false),
     ] {
-        assert_eq!(is_wish(name), ours, "{name}");
+        assert_eq!(is_pod_option(name), ours, "{name}");
         let annotations: Annotations = [(name, "isolate")].into_iter().collect();
         assert_eq!(annotations.is_empty(), !ours, "{name}");
     }
@@ -41,7 +41,7 @@ fn more_annotations_than_the_limit_refuse_every_container_without_repeating_them
             let asked = annotations.read(container, false);
             assert_eq!(
                 asked.error.as_ref().unwrap().to_string(),
-                "WishNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; \
+                "PodOptionNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; \
                  use KEY.cpu-manager.nri.io/pod for what applies to all of its containers"
             );
             assert_eq!(asked.cpus, Some(Cpus::Shared), "no CPUs are kept free for it");
@@ -108,7 +108,7 @@ fn annotations_for_crio_count_only_if_the_settings_say_so() {
     ] {
         let expect = (interrupts, knobs.clone(), String::new());
         assert_eq!(crio(annotations, true), expect, "{annotations:?}");
-        let own = annotations.iter().copied().filter(|(name, _)| is_wish(name));
+        let own = annotations.iter().copied().filter(|(name, _)| is_pod_option(name));
         let own = crio(&own.collect::<Vec<_>>(), true);
         assert_eq!(crio(annotations, false), own, "{annotations:?}");
     }
@@ -136,7 +136,7 @@ fn hostile_annotations_for_crio_refuse_only_where_they_count() {
         ),
     ] {
         let annotations = [(name, value)];
-        let expect = format!("WishUnknownError: annotation {name}: {why}");
+        let expect = format!("PodOptionUnknownError: annotation {name}: {why}");
         assert_eq!(crio(&annotations, true), (None, Knobs::NONE, expect));
         assert_eq!(crio(&annotations, false), (None, Knobs::NONE, String::new()));
         let (.., error) = crio(&[(name, &long)], true);
@@ -157,7 +157,7 @@ fn more_annotations_for_crio_than_the_limit_refuse_where_they_count() {
     assert_eq!(more.read("c0", false).error, None);
     assert_eq!(
         more.read("c0", true).error.as_ref().unwrap().to_string(),
-        "WishNotAllowedError: the pod has more than 64 annotations KEY.crio.io; use KEY.crio.io without a name for \
+        "PodOptionNotAllowedError: the pod has more than 64 annotations KEY.crio.io; use KEY.crio.io without a name for \
          what applies to all of its containers"
     );
     // The plugin's own ones may be behind those that were read.
@@ -173,26 +173,26 @@ fn a_pod_that_is_left_to_the_runtime_asks_for_nothing_of_crio() {
     assert_eq!(*annotations.read("db", true), Asked::default());
 }
 
-/// A second implementation: the wishes for a container, and whether an annotation for it is wrong.
-fn expected(annotations: &BTreeMap<String, String>, container: &str) -> (Vec<Wish>, bool) {
+/// A second implementation: the pod options for a container, and whether an annotation for it is wrong.
+fn expected(annotations: &BTreeMap<String, String>, container: &str) -> (Vec<PodOption>, bool) {
     let own = format!("/container.{container}");
-    let mut wishes = Vec::new();
+    let mut pod_options = Vec::new();
     let mut is_wrong = false;
     for (name, value) in annotations {
         let (key, addressee) = name.split_once(DOMAIN).unwrap();
         let applies = addressee == own || !addressee.starts_with("/container.");
         let known = addressee.is_empty() || addressee == "/pod" || addressee == own;
-        is_wrong |= applies && (!known || Wish::parse(key, value).is_err());
+        is_wrong |= applies && (!known || PodOption::parse(key, value).is_err());
     }
-    for (key, value, wish) in ALL {
+    for (key, value, pod_option) in ALL {
         let says = |addressee: &str| annotations.get(&format!("{key}{DOMAIN}{addressee}"));
-        let valid = |said: &&String| Wish::parse(key, said).is_ok();
+        let valid = |said: &&String| PodOption::parse(key, said).is_ok();
         let of_all = says("/pod").filter(valid).or(says("").filter(valid));
         if says(&own).filter(valid).or(of_all).is_some_and(|said| said == value) {
-            wishes.push(wish);
+            pod_options.push(pod_option);
         }
     }
-    (wishes, is_wrong)
+    (pod_options, is_wrong)
 }
 
 proptest! {
@@ -219,11 +219,11 @@ proptest! {
         prop_assert_eq!(annotations.is_empty(), said.is_empty());
         for container in ["a", "b", "c", ""] {
             let asked = annotations.read(container, false);
-            let mut wishes: Vec<Wish> = asked.list().collect();
+            let mut pod_options: Vec<PodOption> = asked.list().collect();
             let (mut expected, is_wrong) = expected(&said, container);
-            wishes.sort_unstable();
+            pod_options.sort_unstable();
             expected.sort_unstable();
-            prop_assert_eq!(&wishes, &expected, "{}", container);
+            prop_assert_eq!(&pod_options, &expected, "{}", container);
             prop_assert_eq!(asked.error.is_some(), is_wrong, "{}", container);
         }
     }

@@ -7,15 +7,15 @@ use crate::model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, PodUid, Qos, SandboxId,
 };
 use crate::moves::StayReason;
+use crate::pod_option::Cpus;
 use crate::policy::Mechanism;
 use crate::setting::CpuSetting;
 use crate::terms::Terms;
-use crate::wish::Cpus;
 use core::time::Duration;
 use cpuset::{CgroupPath, CpuSet};
-use placement::Wishes;
+use placement::PodOptions;
 use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
-use placement::wishes::{Margin, Smt, Uncore};
+use placement::pod_options::{Margin, Smt, Uncore};
 
 /// A container that exists, or may be restarted.
 #[derive(Debug, Clone)]
@@ -222,7 +222,7 @@ impl ContainerEntry {
         }
     }
 
-    /// Sets whether it also uses shared CPUs, by an earlier decision instead of its wish.
+    /// Sets whether it also uses shared CPUs, by an earlier decision instead of its pod option.
     pub(crate) fn mix(&mut self, mixed: bool) {
         if let Some(holding) = &mut self.holding {
             holding.mixed = mixed;
@@ -522,28 +522,28 @@ impl ContainerEntry {
     }
 
     /// How many exclusive CPUs it asks for with this request. If it has some, the request alone
-    /// decides: in a Burstable pod the wish for them may no longer be allowed.
+    /// decides: in a Burstable pod the pod option for them may no longer be allowed.
     pub(crate) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         let by_claim = self.claim().map(|_| Cpus::Exclusive);
         let cpus = self.terms.cpus.or(by_claim);
         Terms { cpus, ..Terms::default() }.exclusive_cpus(qos, cpu)
     }
 
-    /// The wishes for further CPUs: those of its pod, but with the margin that its present CPUs
+    /// The pod options for further CPUs: those of its pod, but with the margin that its present CPUs
     /// have. If the ledger adopted it without idle CPUs, it stays without.
-    pub(crate) fn wishes(&self) -> Wishes {
-        let Some(Holding { margin, .. }) = self.holding else { return self.terms.wishes };
-        let smt = match self.terms.wishes.smt {
+    pub(crate) fn pod_options(&self) -> PodOptions {
+        let Some(Holding { margin, .. }) = self.holding else { return self.terms.pod_options };
+        let smt = match self.terms.pod_options.smt {
             _ if margin.siblings => Some(Smt::Isolate),
             Some(Smt::Isolate) => None,
             smt => smt,
         };
-        let uncore = match self.terms.wishes.uncore {
+        let uncore = match self.terms.pod_options.uncore {
             _ if margin.caches => Some(Uncore::Exclusive),
             Some(Uncore::Exclusive) => None,
             uncore => uncore,
         };
-        Wishes { smt, uncore, ..self.terms.wishes }
+        PodOptions { smt, uncore, ..self.terms.pod_options }
     }
 
     /// Whether it has ended and no restart is expected soon: the shared pool uses its exclusive

@@ -11,7 +11,7 @@ use crate::note::Subject;
 use crate::policy::Mechanism;
 use crate::terms::Terms;
 use cpuset::{CgroupPath, CpuSet};
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 use placement::{Hint, Reuse};
 use std::collections::BTreeMap;
 use topology::{Domain, Topology};
@@ -222,7 +222,7 @@ impl PodEntry {
         };
     }
 
-    /// Whether an event's description of the pod changes neither its wishes nor their bounds.
+    /// Whether an event's description of the pod changes neither its pod options nor their bounds.
     pub(crate) fn has_terms_of(&self, pod: &Pod) -> bool {
         (pod.annotations.is_empty() || pod.annotations == self.pod.annotations)
             && (pod.namespace.is_empty() || pod.namespace == self.pod.namespace)
@@ -436,7 +436,7 @@ impl PodEntry {
 
     /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
     pub(crate) fn held_with_pod_affinity(&self) -> CpuSet {
-        let shares_affinity = |entry: &&ContainerEntry| entry.wishes().shares_affinity();
+        let shares_affinity = |entry: &&ContainerEntry| entry.pod_options().shares_affinity();
         self.containers.values().filter(shares_affinity).filter_map(ContainerEntry::claim).collect()
     }
 
@@ -445,7 +445,7 @@ impl PodEntry {
     /// pods: their budget is a limit, of which they may need less.
     pub(crate) fn demand(&self) -> Option<usize> {
         let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
-        let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
+        let apart = self.containers.values().filter(|entry| !entry.pod_options().shares_affinity());
         let apart: usize = apart.filter_map(ContainerEntry::claim).map(|claim| claim.len()).sum();
         Some(budget.saturating_sub(apart))
     }

@@ -54,7 +54,7 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
     let supply = NodeSupply::of(node, books);
     // A running container has precedence over pods that are about to start.
     let request = Request { promised: 0, ..running_request(node, &supply, pod, entry, n) };
-    let margin = request.wishes.margin();
+    let margin = request.pod_options.margin();
     let reduced = Running::Reduced { left, broken: *broken };
     if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
         books.change_container(uid, name, |entry| entry.move_to(cpus, margin));

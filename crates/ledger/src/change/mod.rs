@@ -24,7 +24,7 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     let claims =
         books.containers().map(|container| (container.entry.id().clone(), container.entry.claim()));
     let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();
-    let newly_reserved = read_wishes(node, books);
+    let newly_reserved = read_pod_options(node, books);
     let earlier = books.journal.len();
     // The CPUs of a claim count as set, though the update for them may still be due.
     readopt(node, books, kubelet, |entry| {
@@ -47,9 +47,9 @@ pub(super) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     }
 }
 
-/// Reads all wishes again, as the new settings may allow others. Returns the pods that the new
+/// Reads all pod options again, as the new settings may allow others. Returns the pods that the new
 /// settings have put on the reserved CPUs.
-fn read_wishes(node: &Node, books: &mut Books) -> Vec<PodUid> {
+fn read_pod_options(node: &Node, books: &mut Books) -> Vec<PodUid> {
     for (_, pod) in books.pods_mut() {
         // It was chosen under the old settings. A restart forgets it, too.
         pod.affinity = None;

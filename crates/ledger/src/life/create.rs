@@ -13,7 +13,7 @@ use crate::request::{Grant, Granted, RefusedRequest, granted};
 use crate::settings::Exposure;
 use crate::terms::Terms;
 use placement::Rejection;
-use placement::wishes::Margin;
+use placement::pod_options::Margin;
 
 /// Returns the container's pod.
 pub(crate) fn create(
@@ -72,7 +72,7 @@ fn enter(
     grant: Grant,
 ) {
     let claim = grant.claim();
-    let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.margin());
+    let taken = node.with_idle(&claim.unwrap_or_default(), terms.pod_options.margin());
     let applied = AppliedSetting::reported(container, false);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, mechanism, terms.clone(), applied);
@@ -112,9 +112,9 @@ fn enter(
                 notes.push((subject, What::Kept(cpus)));
             }
             Grant::Chosen(placement, request) => {
-                margin = terms.wishes.margin();
+                margin = terms.pod_options.margin();
                 pod.hand_over(&node.topology, &container.name, taken);
-                if terms.wishes.shares_affinity() {
+                if terms.pod_options.shares_affinity() {
                     pod.affinity = demand.map(|total| (total, placement.hint));
                 }
                 notes.push((subject, What::Assigned { placement, request }));

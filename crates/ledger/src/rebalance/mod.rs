@@ -161,7 +161,7 @@ fn residents(
 pub(super) fn stays(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> Option<StayReason> {
     let scope = node.settings.placement.topology_manager.scope;
     if entry.terms.movable == Some(false) {
-        Some(StayReason::Wish)
+        Some(StayReason::PodOption)
     } else if let Some(reason) = entry.fixed_by() {
         Some(reason)
     } else if entry.applied.has_foreign_mems() {
@@ -226,7 +226,7 @@ pub(super) fn take(node: &Node, books: &mut Books, step: &Move) -> bool {
     let Some(found) = books.find(&step.container) else { return false };
     let (entry, subject) = (found.entry, found.subject());
     let margin = entry.margin();
-    let shares_affinity = entry.wishes().shares_affinity();
+    let shares_affinity = entry.pod_options().shares_affinity();
     let target = node.with_idle(&step.to, margin);
     // Not `Node::free`: if all reserved CPUs are offline, it excludes the lowest CPU, which an
     // earlier step of the plan may have freed for this one. The number of shared CPUs is checked

@@ -1,28 +1,30 @@
-//! Tests: wishes within the bounds and defaults of a namespace.
+//! Tests: pod options within the bounds and defaults of a namespace.
 
 use super::super::annotations::Annotations;
 use super::*;
 
 fn bounds(allow: &[(&str, &str)], defaults: &[(&str, &str)]) -> Bounds {
-    let wish = |(key, value): &(&str, &str)| Wish::parse(key, value).unwrap();
+    let pod_option = |(key, value): &(&str, &str)| PodOption::parse(key, value).unwrap();
     Bounds {
-        allow: allow.iter().map(wish).collect(),
-        defaults: defaults.iter().map(wish).collect(),
+        allow: allow.iter().map(pod_option).collect(),
+        defaults: defaults.iter().map(pod_option).collect(),
         ..Bounds::default()
     }
 }
 
 fn everything() -> Bounds {
-    Bounds { allow: Wish::all().collect(), ..Bounds::default() }
+    Bounds { allow: PodOption::all().collect(), ..Bounds::default() }
 }
 
-/// The wishes of container `db` in a pod with these annotations, or the refusal.
+/// The pod options of container `db` in a pod with these annotations, or the refusal.
 fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
     let annotations: Annotations = annotations.iter().copied().collect();
     match resolve(&annotations.read("db", false), "hpc", bounds) {
-        Ok(Terms { cpus, wishes, interrupts, knobs, .. }) => {
-            let all = cpus.map(Wish::Cpus).into_iter().chain(Wish::list(&wishes));
-            let all = all.chain(interrupts.map(Wish::Interrupts)).map(|wish| wish.to_string());
+        Ok(Terms { cpus, pod_options, interrupts, knobs, .. }) => {
+            let all = cpus.map(PodOption::Cpus).into_iter().chain(PodOption::list(&pod_options));
+            let all = all
+                .chain(interrupts.map(PodOption::Interrupts))
+                .map(|pod_option| pod_option.to_string());
             let knobs = knobs.words().into_iter().map(|(key, value)| format!("{key}: {value}"));
             all.chain(knobs).collect::<Vec<_>>().join(", ")
         }
@@ -55,7 +57,7 @@ fn a_containers_own_annotation_counts_before_the_pods() {
 
 #[test]
 fn unknown_keys_values_and_addressees_are_refused_with_the_expected_ones() {
-    let unknown = "WishUnknownError: annotation";
+    let unknown = "PodOptionUnknownError: annotation";
     for (name, value, why) in [
         (
             "uncor.cpu-manager.nri.io/container.db",
@@ -86,8 +88,8 @@ fn unknown_keys_values_and_addressees_are_refused_with_the_expected_ones() {
 }
 
 #[test]
-fn wishes_that_are_not_allowed_are_refused() {
-    let refused = "WishNotAllowedError: pods of namespace \"hpc\" may not wish for uncore: require; the administrator of the \
+fn pod_options_that_are_not_allowed_are_refused() {
+    let refused = "PodOptionNotAllowedError: pods of namespace \"hpc\" may not use the pod option uncore: require; the administrator of the \
                    node allows it in the plugin's configuration, in the entry for this namespace: \
                    namespaces: [{names: [hpc], allow: {uncore: [require]}}]";
     let require = [("uncore.cpu-manager.nri.io", "require")];
@@ -102,7 +104,7 @@ fn wishes_that_are_not_allowed_are_refused() {
 }
 
 #[test]
-fn defaults_apply_to_keys_without_a_wish() {
+fn defaults_apply_to_keys_without_a_pod_option() {
     let bounds = bounds(
         &[("uncore", "ignore"), ("numa", "spread")],
         &[("uncore", "require"), ("smt", "isolate")],
@@ -117,14 +119,14 @@ fn defaults_apply_to_keys_without_a_wish() {
 }
 
 #[test]
-fn contradicting_wishes_are_refused_and_contradicting_defaults_give_way() {
+fn contradicting_pod_options_are_refused_and_contradicting_defaults_give_way() {
     check(
         &[("uncore.cpu-manager.nri.io", "prefer"), ("numa.cpu-manager.nri.io", "spread")],
-        "WishUnmetError: uncore: prefer and numa: spread contradict each other",
+        "PodOptionUnmetError: uncore: prefer and numa: spread contradict each other",
     );
     check(
         &[("placement.cpu-manager.nri.io", "compact"), ("numa.cpu-manager.nri.io", "spread")],
-        "WishUnmetError: placement: compact and numa: spread contradict each other",
+        "PodOptionUnmetError: placement: compact and numa: spread contradict each other",
     );
     let bounds = bounds(&[("numa", "spread")], &[("placement", "compact")]);
     assert_eq!(resolved(&[], Some(&bounds)), "placement: compact");
@@ -133,7 +135,7 @@ fn contradicting_wishes_are_refused_and_contradicting_defaults_give_way() {
 }
 
 #[test]
-fn only_whole_requests_of_guaranteed_or_wishing_pods_are_exclusive() {
+fn only_whole_requests_of_guaranteed_or_asking_pods_are_exclusive() {
     let amounts = |request: u64, limit: u64| CpuRequest {
         request: (request > 0).then_some(super::super::MilliCpu(request)),
         limit: (limit > 0).then_some(super::super::MilliCpu(limit)),
@@ -159,7 +161,7 @@ fn only_whole_requests_of_guaranteed_or_wishing_pods_are_exclusive() {
     }
     let terms = Terms { cpus: Some(Cpus::Exclusive), insists: true, ..Terms::default() };
     let said = |request| terms.missing_whole_cpus(Qos::Burstable, &amounts(request, 0)).unwrap();
-    let text = "WishUnmetError: cpus: exclusive needs a request for whole CPUs, but";
+    let text = "PodOptionUnmetError: cpus: exclusive needs a request for whole CPUs, but";
     assert_eq!(said(1500).to_string(), format!("{text} 1500m CPUs are requested"));
     assert_eq!(said(0).to_string(), format!("{text} none is requested"));
 }
@@ -205,15 +207,15 @@ fn knobs_are_allowed_by_value_or_within_a_bound() {
     ] {
         let name = format!("{key}.cpu-manager.nri.io");
         let found = resolved(&[(&name, value)], Some(&bounds));
-        assert_eq!(found.starts_with("WishNotAllowedError"), !is_allowed, "{value}: {found}");
+        assert_eq!(found.starts_with("PodOptionNotAllowedError"), !is_allowed, "{value}: {found}");
         assert_eq!(found.starts_with(&format!("{key}: ")), is_allowed, "{value}: {found}");
         let nothing = resolved(&[(&name, value)], None);
-        assert!(nothing.starts_with("WishNotAllowedError"), "{nothing}");
+        assert!(nothing.starts_with("PodOptionNotAllowedError"), "{nothing}");
     }
     let refused = resolved(&[("c-states.cpu-manager.nri.io", "max-latency:9")], Some(&bounds));
     assert_eq!(
         refused,
-        "WishNotAllowedError: pods of namespace \"hpc\" may not wish for c-states: max-latency:9; the administrator of \
+        "PodOptionNotAllowedError: pods of namespace \"hpc\" may not use the pod option c-states: max-latency:9; the administrator of \
          the node allows it in the plugin's configuration, in the entry for this namespace: \
          namespaces: [{names: [hpc], allow: {c-states: [max-latency:9]}}]"
     );
@@ -264,11 +266,11 @@ fn knobs_have_defaults_and_contradictions() {
         ),
         (
             &[(min, "3GHz"), (max, "2GHz")],
-            "WishUnmetError: min-frequency is 3000000 kHz, above max-frequency, which is 2000000 kHz",
+            "PodOptionUnmetError: min-frequency is 3000000 kHz, above max-frequency, which is 2000000 kHz",
         ),
         (
             &[(min, "fast")],
-            "WishUnknownError: annotation min-frequency.cpu-manager.nri.io: min-frequency \"fast\": expected kHz, \
+            "PodOptionUnknownError: annotation min-frequency.cpu-manager.nri.io: min-frequency \"fast\": expected kHz, \
              or a number with MHz or GHz, such as \"2.4GHz\"",
         ),
     ] {
@@ -277,14 +279,14 @@ fn knobs_have_defaults_and_contradictions() {
 }
 
 #[test]
-fn interrupts_follow_the_most_specific_wish() {
+fn interrupts_follow_the_most_specific_pod_option() {
     let pods = ("interrupts.cpu-manager.nri.io/pod", "away");
     check(&[], "");
     check(&[pods], "interrupts: away");
     check(&[pods, ("interrupts.cpu-manager.nri.io/container.db", "leave")], "interrupts: leave");
     check(
         &[("interrupts.cpu-manager.nri.io", "awya")],
-        "WishUnknownError: annotation interrupts.cpu-manager.nri.io: \"awya\" is unknown, expected leave or away or \
+        "PodOptionUnknownError: annotation interrupts.cpu-manager.nri.io: \"awya\" is unknown, expected leave or away or \
          housekeeping (did you mean away?)",
     );
     let bounds = bounds(&[("interrupts", "away")], &[("interrupts", "housekeeping")]);

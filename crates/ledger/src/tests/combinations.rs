@@ -2,9 +2,9 @@
 
 use super::resize::resized;
 use super::*;
-use crate::wish::Wish;
+use crate::pod_option::PodOption;
 use core::time::Duration;
-use placement::wishes::Numa;
+use placement::pod_options::Numa;
 use placement::{EngineKind, Scope, TopologyPolicy};
 
 /// Two NUMA nodes of four caches of four CPUs.
@@ -118,7 +118,7 @@ fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
 #[test]
 fn the_affinity_of_a_pod_does_not_follow_a_container_that_is_placed_apart() {
     let mut settings = pod_scope(TopologyPolicy::SingleNumaNode);
-    let allow = [Wish::Numa(Numa::Single)].into_iter().collect();
+    let allow = [PodOption::Numa(Numa::Single)].into_iter().collect();
     let bounds = Bounds { allow, ..Bounds::default() };
     settings.namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap();
     let mut node =

@@ -1,9 +1,9 @@
 //! The engine follows from the settings, so a configuration change can replace it.
 
+use super::pod_options;
 use super::resize::resize;
-use super::wishes;
 use super::*;
-use crate::wish::Wish;
+use crate::pod_option::PodOption;
 use placement::{EngineKind, explain};
 
 fn set_engine(node: &mut Node, engine: EngineKind) {
@@ -54,24 +54,24 @@ fn a_change_of_the_engine_moves_no_running_container() {
 /// Two caches of eight CPUs, two of them reserved. The kubelet's engine fills the rest of the first
 /// cache; `compact` uses the second one if the container fits into it.
 #[test]
-fn a_pod_may_wish_for_another_engine_than_the_nodes() {
+fn a_pod_may_ask_for_another_engine_than_the_nodes() {
     let allowed = |engine| {
-        let mut settings = wishes::allowing(&[]);
+        let mut settings = pod_options::allowing(&[]);
         settings.placement.engine = engine;
         let bounds = Bounds {
-            allow: [EngineKind::Kubelet, EngineKind::Compact].map(Wish::Placement).into(),
+            allow: [EngineKind::Kubelet, EngineKind::Compact].map(PodOption::Placement).into(),
             ..Bounds::default()
         };
         settings.namespaces = Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap();
-        wishes::node_with(settings, Vec::new())
+        pod_options::node_with(settings, Vec::new())
     };
     let plain = || guaranteed("a", 8000);
-    let wish = |value| wishes::wishing(plain(), &[("placement", value)]);
+    let pod_option = |value| pod_options::asking(plain(), &[("placement", value)]);
     for (node, pod, expect) in [
         (EngineKind::Kubelet, plain(), "2-9"),
-        (EngineKind::Kubelet, wish("compact"), "8-15"),
+        (EngineKind::Kubelet, pod_option("compact"), "8-15"),
         (EngineKind::Compact, plain(), "8-15"),
-        (EngineKind::Compact, wish("kubelet"), "2-9"),
+        (EngineKind::Compact, pod_option("kubelet"), "2-9"),
     ] {
         let mut node = allowed(node);
         assert_eq!(node.create(&pod, "c", "a", 8000).unwrap(), expect);

@@ -2,7 +2,7 @@
 //! CPUs 0-1 reserved.
 
 use super::*;
-use crate::wish::Wish;
+use crate::pod_option::PodOption;
 use placement::IsolatedCpus;
 use topology::synthetic::Machine;
 
@@ -14,7 +14,7 @@ fn machine_with(isolated: &str) -> Topology {
 fn configured(isolated: IsolatedCpus) -> Settings {
     let mut settings = settings();
     settings.placement.isolated = isolated;
-    let bounds = Bounds { allow: Wish::all().collect(), ..Bounds::default() };
+    let bounds = Bounds { allow: PodOption::all().collect(), ..Bounds::default() };
     settings.namespaces = Namespaces::new(vec![(vec!["default".to_owned()], bounds)]).unwrap();
     settings
 }
@@ -28,9 +28,9 @@ fn node(isolated: IsolatedCpus) -> Node {
     node_on("8-15", configured(isolated))
 }
 
-fn wishing(name: &str, milli: u64, value: &str) -> Pod {
-    let wish = ("isolated-cpus.cpu-manager.nri.io".to_owned(), value);
-    Pod { annotations: [wish].into_iter().collect(), ..guaranteed(name, milli) }
+fn asking(name: &str, milli: u64, value: &str) -> Pod {
+    let pod_option = ("isolated-cpus.cpu-manager.nri.io".to_owned(), value);
+    Pod { annotations: [pod_option].into_iter().collect(), ..guaranteed(name, milli) }
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn isolated_cpus_are_never_shared() {
 }
 
 #[test]
-fn the_configuration_and_wishes_decide_who_gets_isolated_cpus() {
+fn the_configuration_and_pod_options_decide_who_gets_isolated_cpus() {
     use IsolatedCpus::{Exclude, Prefer, Require};
-    for (isolated, wish, expect) in [
+    for (isolated, pod_option, expect) in [
         (Exclude, None, "2-3"),
         (Exclude, Some("prefer"), "8-9"),
         (Exclude, Some("require"), "8-9"),
@@ -60,8 +60,13 @@ fn the_configuration_and_wishes_decide_who_gets_isolated_cpus() {
         (Require, Some("exclude"), "2-3"),
     ] {
         let mut node = node(isolated);
-        let pod = wish.map_or(guaranteed("a", 2000), |wish| wishing("a", 2000, wish));
-        assert_eq!(node.create(&pod, "a", "a", 2000).unwrap(), expect, "{isolated:?} {wish:?}");
+        let pod =
+            pod_option.map_or(guaranteed("a", 2000), |pod_option| asking("a", 2000, pod_option));
+        assert_eq!(
+            node.create(&pod, "a", "a", 2000).unwrap(),
+            expect,
+            "{isolated:?} {pod_option:?}"
+        );
         let claim: CpuSet = expect.parse().unwrap();
         let pool: CpuSet = "0-7".parse().unwrap();
         assert_eq!(node.ledger.pool(), pool - claim);
@@ -76,7 +81,7 @@ fn the_view_says_which_isolated_cpus_are_free() {
         (IsolatedCpus::Require, "10-15"),
     ] {
         let mut node = node(isolated);
-        node.create(&wishing("a", 2000, "require"), "a", "a", 2000).unwrap();
+        node.create(&asking("a", 2000, "require"), "a", "a", 2000).unwrap();
         let view = node.ledger.view();
         assert_eq!(view.free.to_string(), free);
         assert_eq!(view.isolated.to_string(), "8-15");
@@ -146,12 +151,12 @@ fn promises_count_only_for_cpus_of_the_same_kind() {
     let mut node = node(IsolatedCpus::Exclude);
     // Five of the six CPUs that are not isolated are promised.
     node.event(Event::RunPod(guaranteed("late", 5000))).unwrap();
-    assert_eq!(node.create(&wishing("a", 4000, "require"), "a", "a", 4000).unwrap(), "8-11");
+    assert_eq!(node.create(&asking("a", 4000, "require"), "a", "a", 4000).unwrap(), "8-11");
     let refused = node.create(&guaranteed("b", 2000), "b", "b", 2000).unwrap_err();
     assert!(refused.contains("requested=2, available=1"), "{refused}");
     // Three of the four isolated ones are promised.
-    node.event(Event::RunPod(wishing("later", 3000, "require"))).unwrap();
+    node.event(Event::RunPod(asking("later", 3000, "require"))).unwrap();
     assert_eq!(node.create(&guaranteed("c", 1000), "c", "c", 1000).unwrap(), "2");
-    let refused = node.create(&wishing("d", 2000, "require"), "d", "d", 2000).unwrap_err();
+    let refused = node.create(&asking("d", 2000, "require"), "d", "d", 2000).unwrap_err();
     assert!(refused.contains("requested=2, available=1"), "{refused}");
 }

@@ -2,11 +2,11 @@
 //! change.
 
 use super::hotplug::machine_without;
+use super::pod_options::{allowing, asking};
 use super::resize::resize;
-use super::wishes::{allowing, wishing};
 use super::*;
 
-/// No pod may wish for exclusive CPUs.
+/// No pod may ask for exclusive CPUs.
 fn forbidding(reserved: &str) -> Settings {
     Settings { namespaces: Namespaces::default(), ..reserving(reserved, Policy::Static) }
 }
@@ -27,7 +27,7 @@ fn logged_losses(node: &mut Node, id: &str) -> usize {
 #[test]
 fn a_container_that_loses_its_exclusive_cpus_is_logged_once() {
     for restart in [false, true] {
-        let burstable = wishing(pod("a", Qos::Burstable, 2000), &[("cpus", "exclusive")]);
+        let burstable = asking(pod("a", Qos::Burstable, 2000), &[("cpus", "exclusive")]);
         for (a, then, now) in [
             (guaranteed("a", 2000), settings(), reserving("0-3", Policy::None)),
             (burstable, forbidding("0-1"), forbidding("0-3")),

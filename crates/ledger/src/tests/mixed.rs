@@ -1,6 +1,6 @@
 //! Containers that use shared CPUs in addition to their exclusive ones (`cpus: exclusive+shared`).
 
-use super::wishes::{allowing, node, node_with, resize, wishing};
+use super::pod_options::{allowing, asking, node, node_with, resize};
 use super::*;
 use cpuset::CgroupPath;
 
@@ -14,7 +14,7 @@ fn reach(node: &Node, id: &str) -> (String, String) {
 #[test]
 fn a_mixed_container_has_its_own_cpus_and_follows_the_pool() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 2000), MIXED);
+    let a = asking(guaranteed("a", 2000), MIXED);
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "0-15");
     assert_eq!(reach(&node, "a"), ("2-3".to_owned(), "0-1,4-15".to_owned()));
     assert_eq!(node.ledger.pool().to_string(), "0-1,4-15");
@@ -37,7 +37,7 @@ fn a_mixed_container_has_its_own_cpus_and_follows_the_pool() {
 #[test]
 fn only_the_state_file_shows_which_cpus_of_a_mixed_container_are_exclusive() {
     let mut before = node();
-    let a = wishing(guaranteed("a", 2000), MIXED);
+    let a = asking(guaranteed("a", 2000), MIXED);
     before.create(&a, "c", "a", 2000).unwrap();
     before.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap();
     let claims: Vec<Claim> = before.ledger.claims().collect();
@@ -76,7 +76,7 @@ fn the_cpuset_of_a_mixed_container_under_groups_does_not_depend_on_the_pool() {
 fn a_mixed_container_is_no_partition() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
-    node.create(&wishing(guaranteed("a", 2000), MIXED), "c", "a", 2000).unwrap();
+    node.create(&asking(guaranteed("a", 2000), MIXED), "c", "a", 2000).unwrap();
     let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
     assert_eq!(target.enforced_by, Mechanism::Groups);
     assert!(!target.is_partition());
@@ -86,7 +86,7 @@ fn a_mixed_container_is_no_partition() {
 fn a_mixed_container_in_a_distrusted_class_follows_the_pool() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));
-    let mut a = wishing(guaranteed("a", 2000), MIXED);
+    let mut a = asking(guaranteed("a", 2000), MIXED);
     a.cgroup = CgroupPath::new("kubepods/poda");
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "0-15");
     let class = CgroupPath::new("kubepods").unwrap();
@@ -101,7 +101,7 @@ fn a_mixed_container_in_a_distrusted_class_follows_the_pool() {
 /// set, and their number is the one that it asks for under the next policy.
 #[test]
 fn a_change_of_settings_adopts_no_more_cpus_of_a_mixed_container_than_a_restart() {
-    let a = wishing(guaranteed("a", 2000), MIXED);
+    let a = asking(guaranteed("a", 2000), MIXED);
     let mut node = node_with(Settings { policy: Policy::None, ..allowing(&[]) }, Vec::new());
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));
     node.set.insert("a".to_owned(), cpus("14-15"));
@@ -120,7 +120,7 @@ fn a_change_of_settings_adopts_no_more_cpus_of_a_mixed_container_than_a_restart(
 /// to be exclusive to it.
 #[test]
 fn a_mixed_container_beyond_its_pods_budget_gets_no_cpus_of_one_that_has_just_ended() {
-    let p = wishing(pod("p", Qos::Burstable, 2000), MIXED);
+    let p = asking(pod("p", Qos::Burstable, 2000), MIXED);
     let mut node = node();
     node.create(&p, "c", "p0", 2000).unwrap();
     // The plugin was down when it was created.
@@ -141,7 +141,7 @@ fn a_mixed_container_beyond_its_pods_budget_gets_no_cpus_of_one_that_has_just_en
 /// next update was due only after that, and was not sent.
 #[test]
 fn a_container_that_becomes_a_mixed_one_follows_the_pool_with_the_first_update() {
-    let mut a = wishing(guaranteed("a", 2000), MIXED);
+    let mut a = asking(guaranteed("a", 2000), MIXED);
     a.cgroup = CgroupPath::new("kubepods/poda");
     let mut node = node_with(Settings { policy: Policy::None, ..allowing(&[]) }, Vec::new());
     node.ledger.apply(Event::Mechanism(Mechanism::Groups));

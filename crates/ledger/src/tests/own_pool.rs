@@ -2,8 +2,8 @@
 
 use super::groups::{create as create_in_cgroup, with_cgroup};
 use super::hotplug::machine_without;
+use super::pod_options::{allowing, asking};
 use super::resize::resize;
-use super::wishes::{allowing, wishing};
 use super::*;
 use placement::{EngineKind, Scope, TopologyPolicy};
 use proptest::prelude::*;
@@ -493,10 +493,10 @@ fn other_pods_stay_as_without_own_pools() {
             settings.placement.topology_manager.scope = Scope::Container;
             settings
         }),
-        (wishing(guaranteed("out", 4000), &[("cpus", "shared")]), {
+        (asking(guaranteed("out", 4000), &[("cpus", "shared")]), {
             Settings { namespaces: allowing(&[]).namespaces, ..own_pools() }
         }),
-        (wishing(guaranteed("idle", 4000), &[("smt", "isolate")]), {
+        (asking(guaranteed("idle", 4000), &[("smt", "isolate")]), {
             Settings { namespaces: allowing(&[]).namespaces, ..own_pools() }
         }),
     ];
@@ -508,14 +508,14 @@ fn other_pods_stay_as_without_own_pools() {
 }
 
 #[test]
-fn a_slice_is_of_whole_cores_if_its_container_wishes_for_them() {
+fn a_slice_is_of_whole_cores_if_its_container_asks_for_them() {
     let machine = Machine { cores: 8, threads: 2, ..Machine::default() }.topology().unwrap();
     for engine in EngineKind::ALL {
         let mut settings = Settings { namespaces: allowing(&[]).namespaces, ..own_pools() };
         settings.placement.engine = engine;
         let ledger = Ledger::new(machine.clone(), settings, Vec::new());
         let mut node = Node { ledger, set: BTreeMap::new() };
-        let a = wishing(guaranteed("a", 6000), &[("smt", "full-cores")]);
+        let a = asking(guaranteed("a", 6000), &[("smt", "full-cores")]);
         let refused = node.create(&a, "own", "o", 3000).unwrap_err();
         assert!(refused.starts_with("SMTAlignmentError"), "{engine:?}: {refused}");
         assert_eq!(node.create(&a, "own", "o", 4000).unwrap(), "2-5", "{engine:?}");

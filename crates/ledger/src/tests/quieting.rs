@@ -1,6 +1,7 @@
-//! Interrupts and latency knobs of exclusive CPUs. The machine is that of [`wishes`](super::wishes).
+//! Interrupts and latency knobs of exclusive CPUs. The machine is that of
+//! [`pod_options`](super::pod_options).
 
-use super::wishes::{allowing, node_with, wishing};
+use super::pod_options::{allowing, asking, node_with};
 use super::*;
 use crate::environment::{CRIO_HOUSEKEEPING_CPUS, HOUSEKEEPING_CPUS, environment};
 use quiet::{InterruptMode, Knobs};
@@ -41,13 +42,13 @@ fn is_any_quiet(node: &Node) -> bool {
 }
 
 #[test]
-fn only_exclusive_cpus_are_quiet_by_wish_or_by_the_nodes_field() {
+fn only_exclusive_cpus_are_quiet_by_pod_option_or_by_the_nodes_field() {
     let mut node = node_with(settings(InterruptMode::Leave), Vec::new());
     node.create(&guaranteed("a", 2000), "c", "a", 2000).unwrap();
     assert_eq!(quiet_of(&node), [("a".to_owned(), "leave", None)]);
-    let wishes = [("interrupts", "away"), ("c-states", "disable")];
-    node.create(&wishing(guaranteed("b", 2000), &wishes), "c", "b", 2000).unwrap();
-    let shared = wishing(pod("s", Qos::Burstable, 100), &wishes);
+    let pod_options = [("interrupts", "away"), ("c-states", "disable")];
+    node.create(&asking(guaranteed("b", 2000), &pod_options), "c", "b", 2000).unwrap();
+    let shared = asking(pod("s", Qos::Burstable, 100), &pod_options);
     node.create(&shared, "c", "s", 100).unwrap();
     let disable = Some("disable".to_owned());
     assert_eq!(
@@ -58,13 +59,13 @@ fn only_exclusive_cpus_are_quiet_by_wish_or_by_the_nodes_field() {
             ("s".to_owned(), "leave", None),
         ]
     );
-    // The field counts for running containers without a wish.
+    // The field counts for running containers without a pod option.
     node.event(Event::Settings(settings(InterruptMode::Housekeeping))).unwrap();
     assert_eq!(
         quiet_of(&node)[..2],
         [("a".to_owned(), "housekeeping", None), ("b".to_owned(), "away", disable)]
     );
-    // Wishes that are not allowed any more do not count, and the field does.
+    // Pod options that are not allowed any more do not count, and the field does.
     let forbidding =
         Settings { namespaces: Namespaces::default(), ..settings(InterruptMode::Leave) };
     node.event(Event::Settings(forbidding)).unwrap();
@@ -86,7 +87,7 @@ fn lent_cpus_are_not_quiet() {
 
 #[test]
 fn a_container_learns_its_housekeeping_cpus() {
-    for (mode, wishes, milli, expect) in [
+    for (mode, pod_options, milli, expect) in [
         (InterruptMode::Housekeeping, &[][..], 4000, "2-3"),
         (InterruptMode::Housekeeping, &[], 1000, "2"),
         (InterruptMode::Leave, &[("interrupts", "housekeeping")], 3000, "2-3"),
@@ -101,11 +102,11 @@ fn a_container_learns_its_housekeeping_cpus() {
         for reads_crio in [false, true] {
             let settings = Settings { reads_crio, ..settings(mode) };
             let mut node = node_with(settings, Vec::new());
-            let a = wishing(guaranteed("a", milli), wishes);
+            let a = asking(guaranteed("a", milli), pod_options);
             node.create(&a, "c", "a", milli).unwrap();
             let id = ContainerId("a".to_owned());
             let housekeeping = node.ledger.housekeeping(&id);
-            assert_eq!(housekeeping.to_string(), expect, "{mode:?} {wishes:?}");
+            assert_eq!(housekeeping.to_string(), expect, "{mode:?} {pod_options:?}");
             let reach = node.ledger.reach(&id).unwrap();
             let (settings, machine) = (node.ledger.settings(), node.ledger.topology());
             let variables = environment(settings, machine, &reach, housekeeping);
@@ -160,7 +161,7 @@ fn annotations_for_crio_mean_the_same_within_the_namespaces_bounds() {
         with_annotations(guaranteed("b", 2000), &[("cpu-c-states.crio.io", "max_latency:5")]);
     let refused = node.create(&forbidden, "c", "b", 2000).unwrap_err();
     assert!(
-        refused.starts_with("WishNotAllowedError: pods of namespace \"default\" may not wish for c-states: max-latency:5;"),
+        refused.starts_with("PodOptionNotAllowedError: pods of namespace \"default\" may not use the pod option c-states: max-latency:5;"),
         "{refused}"
     );
     // Without the setting they mean nothing.
@@ -175,7 +176,7 @@ fn annotations_for_crio_mean_the_same_within_the_namespaces_bounds() {
 fn a_pod_whose_runtime_acts_itself_is_left_to_it() {
     let reading = Settings { reads_crio: true, ..settings(InterruptMode::Away) };
     let mut node = node_with(reading, Vec::new());
-    let mut a = wishing(guaranteed("a", 4000), &[("c-states", "disable")]);
+    let mut a = asking(guaranteed("a", 4000), &[("c-states", "disable")]);
     a.annotations.leave_to_runtime();
     node.create(&a, "c", "a", 2000).unwrap();
     assert_eq!(quiet_of(&node), [("a".to_owned(), "leave", None)]);

@@ -1,7 +1,7 @@
 //! Moves of running containers: plans, their steps, and which containers stay.
 
 use super::*;
-use crate::wish::Wish;
+use crate::pod_option::PodOption;
 
 fn rebalancing() -> Rebalance {
     Rebalance {
@@ -69,17 +69,17 @@ fn a_container_moves_so_that_a_new_one_fits_into_one_cache() {
 }
 
 #[test]
-fn a_container_stays_if_its_wish_its_environment_or_its_affinity_requires_it() {
+fn a_container_stays_if_its_pod_option_its_environment_or_its_affinity_requires_it() {
     let movable = "movable.cpu-manager.nri.io";
-    let bounds = |wishes: &[Wish], defaults: &[Wish]| {
+    let bounds = |pod_options: &[PodOption], defaults: &[PodOption]| {
         let bounds = Bounds {
-            allow: wishes.iter().copied().collect(),
+            allow: pod_options.iter().copied().collect(),
             defaults: defaults.to_vec(),
             ..Bounds::default()
         };
         Namespaces::new(vec![(vec!["*".to_owned()], bounds)]).unwrap()
     };
-    let stays = [Wish::Movable(false)];
+    let stays = [PodOption::Movable(false)];
     let moves = |settings: Settings, annotations: &[(&str, &str)]| {
         planned(&mut fragmented(settings, annotations)).is_some()
     };

@@ -141,7 +141,7 @@ fn policy_none_keeps_no_container_on_the_reserved_cpus() {
 }
 
 #[test]
-fn no_wish_refuses_a_container_for_the_reserved_cpus() {
+fn no_pod_option_refuses_a_container_for_the_reserved_cpus() {
     let mut node = by(Mechanism::Groups);
     for value in ["exclusive", "exclusve"] {
         let annotations = [("cpus.cpu-manager.nri.io", value)].into_iter().collect();

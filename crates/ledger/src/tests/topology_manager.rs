@@ -1,6 +1,6 @@
 //! Topology manager: scopes, devices, and CPUs that a pod reuses.
 
-use super::wishes::{allowing, wishing};
+use super::pod_options::{allowing, asking};
 use super::*;
 use cpuset::NodeSet;
 use placement::{Scope, TopologyPolicy};
@@ -215,7 +215,7 @@ fn create_burstable(
 #[test]
 fn a_burstable_pods_limit_is_not_counted_as_demand() {
     let mut node = node_with_pod_scope(TopologyPolicy::SingleNumaNode);
-    let a = wishing(pod("a", Qos::Burstable, 16_000), &[("cpus", "exclusive")]);
+    let a = asking(pod("a", Qos::Burstable, 16_000), &[("cpus", "exclusive")]);
     assert_eq!(create_burstable(&mut node, &a, "one", 4000).unwrap(), "2-5");
     // The pod's other containers must fit on the same node.
     let refused = create_burstable(&mut node, &a, "two", 4000).unwrap_err();
@@ -225,17 +225,17 @@ fn a_burstable_pods_limit_is_not_counted_as_demand() {
 
 #[test]
 fn a_container_with_its_own_alignment_is_excluded_from_its_pods_affinity() {
-    for wish in ["smt", "numa"] {
+    for pod_option in ["smt", "numa"] {
         for order in [["a", "b"], ["b", "a"]] {
             let mut node = node_with_pod_scope(TopologyPolicy::Restricted);
-            let value = if wish == "smt" { "isolate" } else { "single" };
-            let name = format!("{wish}.cpu-manager.nri.io/container.a");
+            let value = if pod_option == "smt" { "isolate" } else { "single" };
+            let name = format!("{pod_option}.cpu-manager.nri.io/container.a");
             let annotations = [(name, value)].into_iter().collect();
             let pod = Pod { annotations, ..guaranteed("p", 7000) };
             for name in order {
                 let milli = if name == "a" { 3000 } else { 4000 };
                 let created = node.create(&pod, name, name, milli);
-                assert!(created.is_ok(), "{wish}, {order:?}: {name} is refused: {created:?}");
+                assert!(created.is_ok(), "{pod_option}, {order:?}: {name} is refused: {created:?}");
             }
         }
     }

@@ -10,7 +10,7 @@ use topology::{Cell, Topology};
 
 /// The cores that a request may use.
 pub(crate) fn cores(request: &Request) -> Cores {
-    if request.wishes.isolates() {
+    if request.pod_options.isolates() {
         Cores::OneCpu
     } else if request.settings.options.full_pcpus_only {
         Cores::Whole

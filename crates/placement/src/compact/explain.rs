@@ -120,7 +120,7 @@ fn reasons(
             counted(width, "NUMA node")
         ));
     }
-    if request.wishes.takes_caches() {
+    if request.pod_options.takes_caches() {
         reasons.push("Whole uncore caches: the fewest that are free.".to_owned());
     }
     if request.pod.is_some()

@@ -10,11 +10,11 @@ use crate::caches;
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::memory_manager::MemoryOffer;
+use crate::pod_options::Uncore;
 use crate::rejection::{NotEnough, Rejection};
 use crate::request::Request;
 use crate::sizes::no_sum;
 use crate::topology_manager::TopologyPolicy;
-use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -80,7 +80,7 @@ impl Supply {
 
     pub(super) fn view<'m>(&self, machine: &'m Topology, request: &Request) -> View<'m> {
         let held = CpuSet::EMPTY;
-        let usable = request.wishes.in_its_caches(machine, &self.usable, &held);
+        let usable = request.pod_options.in_its_caches(machine, &self.usable, &held);
         View::new(machine, &usable, &held, &self.reusable, cores(request))
     }
 
@@ -91,17 +91,17 @@ impl Supply {
         request: &Request,
     ) -> Result<(Placement, Cost, Option<Cost>), Rejection> {
         let view = self.view(machine, request);
-        if request.wishes.takes_caches() {
+        if request.pod_options.takes_caches() {
             return self.in_whole_caches(machine, request, &view);
         }
         has_enough(machine, request, &view, 0)?;
-        let required = request.wishes.uncore == Some(Uncore::Require);
+        let required = request.pod_options.uncore == Some(Uncore::Require);
         let fewest = if required { fewest_caches(machine, request) } else { usize::MAX };
         let demand = SearchDemand {
             cpus: request.cpus,
             nodes: NodeBounds::all(&view),
             most_caches: fewest,
-            align: request.wishes.uncore != Some(Uncore::Ignore),
+            align: request.pod_options.uncore != Some(Uncore::Ignore),
         };
         match self.choose(machine, request, &view, demand) {
             Ok(placement) => Ok(placement),

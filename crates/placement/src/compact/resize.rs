@@ -13,10 +13,10 @@ use super::sets::NodeBounds;
 use super::view::{Cores, View};
 use crate::caches::{fewest, whole_caches};
 use crate::cores::{CoreSizes, Reachable, only_whole_cores, whole_cores};
+use crate::pod_options::Uncore;
 use crate::rejection::{NotEnough, Rejection};
 use crate::request::Request;
 use crate::sizes::nearest;
-use crate::wishes::Uncore;
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -27,16 +27,16 @@ pub(crate) fn grow(
     held: &CpuSet,
 ) -> Result<CpuSet, Rejection> {
     let view = growth_view(machine, request, held);
-    if request.wishes.takes_caches() {
+    if request.pod_options.takes_caches() {
         return grow_in_whole_caches(machine, request, &view, held);
     }
     check_whole_cores(machine, request, &view, held)?;
     has_enough(machine, request, &view, held.len())?;
     let mut most_caches = usize::MAX;
-    if request.wishes.uncore == Some(Uncore::Require) {
+    if request.pod_options.uncore == Some(Uncore::Require) {
         let fewest = fewest_caches(machine, request);
         most_caches = fewest.saturating_sub(view.held_caches.len());
-        // Growth never leaves a cache, so CPUs in too many caches cannot meet the wish.
+        // Growth never leaves a cache, so CPUs in too many caches cannot meet the pod option.
         if fewest < view.held_caches.len() {
             return Err(too_few_in_caches(machine, request, &view, held, fewest));
         }
@@ -45,7 +45,7 @@ pub(crate) fn grow(
         cpus: request.cpus - held.len(),
         nodes: NodeBounds::all(&view),
         most_caches,
-        align: request.wishes.uncore != Some(Uncore::Ignore),
+        align: request.pod_options.uncore != Some(Uncore::Ignore),
     };
     match add(machine, &view, demand, held) {
         Some(cpus) => Ok(cpus),
@@ -149,7 +149,7 @@ fn too_few_in_caches(
 /// The CPUs that a container which holds `held` can get.
 fn growth_view<'m>(machine: &'m Topology, request: &Request, held: &CpuSet) -> View<'m> {
     let usable = (request.free & machine.online()) - request.settings.reserved;
-    let usable = request.wishes.in_its_caches(machine, &usable, held);
+    let usable = request.pod_options.in_its_caches(machine, &usable, held);
     View::new(machine, &usable, held, &CpuSet::EMPTY, cores(request))
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn complete(
     let completed = attempts.iter().find_map(|(base, splits)| {
         let more = request.cpus.checked_sub(base.len())?;
         let view = splits.allow(growth_view(machine, request, base));
-        if request.wishes.takes_caches() && !base.is_empty() {
+        if request.pod_options.takes_caches() && !base.is_empty() {
             let own = splits.allow(own_caches_view(machine, request, base));
             return add_whole_caches(machine, &view, &own, base, more);
         }

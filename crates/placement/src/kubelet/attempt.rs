@@ -9,7 +9,7 @@
 
 use super::allocate::{Supply, affinity, allocate};
 use super::devices::{self, Others};
-use super::wished;
+use super::with_options;
 use crate::cores::whole_cores;
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
@@ -60,7 +60,7 @@ fn alternatives(machine: &Topology, request: &Request) -> Vec<Attempt> {
     if request.cpus <= reusable.len() {
         attempts.push(Attempt::of(reusable, CpuSet::EMPTY));
     } else if !is_more_than_cpus(request) {
-        // Wishes, devices and memory decide which CPUs fit together, so there no CPU is chosen in
+        // Pod options, devices and memory decide which CPUs fit together, so there no CPU is chosen in
         // advance.
         let free = request.free - reusable;
         attempts.push(Attempt { all_of: reusable, ..Attempt::of(free, CpuSet::EMPTY) });
@@ -89,12 +89,13 @@ struct Worth {
 
 impl Worth {
     fn of(machine: &Topology, request: &Request, placement: &Placement) -> Worth {
-        let Request { settings, wishes, reuse, .. } = request;
+        let Request { settings, pod_options, reuse, .. } = request;
         let Placement { cpus, hint } = placement;
         let numa = NumaNodes::of(machine, &settings.topology_manager);
         let on = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
         let on: NodeSet = on.map(|node| node.id).collect();
-        let aligns = settings.options.prefer_align_cpus_by_uncorecache || wishes.uncore.is_some();
+        let aligns =
+            settings.options.prefer_align_cpus_by_uncorecache || pod_options.uncore.is_some();
         let tally = machine.tally(cpus);
         let split = machine.tally(&(whole_cores(machine, cpus) - *cpus));
         Worth {
@@ -114,7 +115,7 @@ fn touched(counts: &[usize]) -> usize {
 
 /// Whether the plain allocation of the kubelet is not enough.
 fn is_more_than_cpus(request: &Request) -> bool {
-    !request.wishes.are_default_for_engines() || !Others::of(request).is_empty()
+    !request.pod_options.are_default_for_engines() || !Others::of(request).is_empty()
 }
 
 impl Attempt {
@@ -138,9 +139,10 @@ impl Attempt {
     ) -> Result<Placement, Rejection> {
         let Request { settings, cpus: n, pod, .. } = request;
         if is_more_than_cpus(request) {
-            // Without a pod's affinity, `wished` chooses one from the CPUs that the wishes allow.
+            // Without a pod's affinity, `with_options` chooses one from the CPUs that the pod
+            // options allow.
             let within = pod.map(|pod| pod_affinity(machine, request, &pod)).transpose()?;
-            return wished::allocate(machine, request, &self.supply, within);
+            return with_options::allocate(machine, request, &self.supply, within);
         }
         let hint = match pod {
             Some(pod) => pod_affinity(machine, request, pod)?,
@@ -176,7 +178,7 @@ mod tests {
     use crate::machines::{Shape, caches, set};
     use crate::request::Reuse;
     use crate::{
-        DeviceNodes, Options, Settings, TopologyManager, TopologyPolicy, Wishes, explain, place,
+        DeviceNodes, Options, PodOptions, Settings, TopologyManager, TopologyPolicy, explain, place,
     };
 
     fn request(cpus: usize, free: &str, ended: &str, kept: usize) -> Request {
@@ -186,7 +188,7 @@ mod tests {
             reuse: Reuse { cpus: set(ended), kept },
             promised: 0,
             pod: None,
-            wishes: Wishes::NONE,
+            pod_options: PodOptions::NONE,
             devices: DeviceNodes::NONE,
             memory: None,
             settings: Settings { reserved: set("0"), ..Settings::default() },

@@ -2,13 +2,13 @@
 
 use super::allocate::{Supply, cpus_inside};
 use super::attempt::{Attempt, attempts, pod_supply};
-use super::wished::narrowed;
+use super::with_options::narrowed;
 use crate::engine::{CacheCandidate, NumaCandidate, Placement, Weighed};
 use crate::hint::Hint;
+use crate::pod_options::Uncore;
 use crate::request::Request;
 use crate::strategy::UncoreOrder;
 use crate::topology_manager::TopologyPolicy;
-use crate::wishes::Uncore;
 use cpuset::{CpuSet, NodeSet};
 use std::borrow::Cow;
 use topology::{Domain, Topology};
@@ -84,7 +84,7 @@ fn caches(
     let free = (supply.free | supply.reusable) - request.settings.reserved;
     let taken = placement.map(|placement| placement.cpus).unwrap_or_default();
     let usable = supply.usable(machine, &request.settings);
-    let offered = request.wishes.offered(machine, &usable, &CpuSet::EMPTY);
+    let offered = request.pod_options.offered(machine, &usable, &CpuSet::EMPTY);
     let candidate = |uncore: &Domain| CacheCandidate {
         id: uncore.id,
         free: uncore.cpus & free,
@@ -100,7 +100,7 @@ fn named(nodes: NodeSet) -> String {
 }
 
 fn reasons(request: &Request, hint: Hint) -> Vec<String> {
-    let Request { settings, wishes, devices, pod, .. } = request;
+    let Request { settings, pod_options, devices, pod, .. } = request;
     let manager = &settings.topology_manager;
     let policy = manager.policy.name();
     let mut why = vec![match hint.nodes {
@@ -124,14 +124,14 @@ fn reasons(request: &Request, hint: Hint) -> Vec<String> {
     if !devices.is_empty() && manager.policy != TopologyPolicy::None {
         why.push(format!("Its devices are on {}.", named(devices.all())));
     }
-    if wishes.takes_caches() {
+    if pod_options.takes_caches() {
         why.push("Whole uncore caches: the fewest that are free.".to_owned());
     } else if settings.options.prefer_align_cpus_by_uncorecache {
         let order = match settings.options.uncore_order {
             UncoreOrder::FewestFree => "the one with the fewest free CPUs first",
             UncoreOrder::Numerical => "by number",
         };
-        let by = match wishes.uncore {
+        let by = match pod_options.uncore {
             Some(Uncore::Prefer) => "uncore: prefer",
             Some(Uncore::Require) => "uncore: require",
             Some(Uncore::Ignore) => "uncore: ignore",

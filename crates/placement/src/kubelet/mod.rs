@@ -1,5 +1,5 @@
 //! `Kubelet`: the engine that answers like the kubelet's static policy and topology manager.
-//! Wishes, which these do not have, change as little as possible.
+//! Pod options, which these do not have, change as little as possible.
 //!
 //! ```text
 //! request ── attempts ── best NUMA affinity ── admitted? ── whole cores? ── CPUs inside ── the rest
@@ -26,7 +26,7 @@ mod packed;
 mod spread;
 mod take;
 mod uncore;
-mod wished;
+mod with_options;
 
 pub use allocate::{Supply, affinity, allocate};
 pub use demand::Demand;

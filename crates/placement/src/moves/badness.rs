@@ -2,10 +2,10 @@
 
 use super::occupancy::{Occupancy, Room};
 use crate::cores::whole_cores;
+use crate::pod_options::{Smt, Uncore};
 use crate::request::Request;
 use crate::settings::IsolatedCpus;
 use crate::topology_manager::TopologyPolicy;
-use crate::wishes::{Smt, Uncore};
 use cpuset::CpuSet;
 use topology::Topology;
 
@@ -81,7 +81,7 @@ impl<'t> Needs<'t> {
             }
             TopologyPolicy::SingleNumaNode => Some(1),
         };
-        let uncore = request.wishes.uncore;
+        let uncore = request.pod_options.uncore;
         Need {
             cpus,
             nodes,
@@ -96,8 +96,8 @@ impl<'t> Needs<'t> {
     fn room(&mut self, request: &Request) -> &Room {
         let settings = &request.settings;
         let constraints = Constraints {
-            smt: request.wishes.smt,
-            takes_caches: request.wishes.takes_caches(),
+            smt: request.pod_options.smt,
+            takes_caches: request.pod_options.takes_caches(),
             full_pcpus_only: settings.options.full_pcpus_only,
             reserved: settings.reserved,
             isolated: settings.isolated,
@@ -110,7 +110,7 @@ impl<'t> Needs<'t> {
                 if constraints.full_pcpus_only {
                     all -= whole_cores(self.machine, &constraints.reserved);
                 }
-                let all = request.wishes.offered(self.machine, &all, &CpuSet::EMPTY);
+                let all = request.pod_options.offered(self.machine, &all, &CpuSet::EMPTY);
                 self.rooms.push((constraints, Room::of(self.machine, &all)));
                 self.rooms.len() - 1
             }

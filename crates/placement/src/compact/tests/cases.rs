@@ -2,7 +2,7 @@
 
 use super::request;
 use crate::machines::{Shape, caches, set};
-use crate::wishes::{Smt, Uncore};
+use crate::pod_options::{Smt, Uncore};
 use crate::{
     DeviceNodes, Hint, PodDemand, Request, Reuse, Running, Scope, TopologyPolicy, explain, place,
     resize,
@@ -102,12 +102,12 @@ fn full_pcpus_only_gives_whole_cores_or_refuses() {
 }
 
 #[test]
-fn wishes_choose_caches_and_cores_or_refuse() {
+fn pod_options_choose_caches_and_cores_or_refuse() {
     let with = |machine: &Topology, n, free, uncore, smt| {
         let mut request = plain(n, free);
-        request.wishes.uncore = uncore;
-        request.wishes.smt = smt;
-        request.settings = request.wishes.settings(&request.settings);
+        request.pod_options.uncore = uncore;
+        request.pod_options.smt = smt;
+        request.settings = request.pod_options.settings(&request.settings);
         answer(machine, &request)
     };
     let require = Some(Uncore::Require);
@@ -134,9 +134,9 @@ fn wishes_choose_caches_and_cores_or_refuse() {
 fn whole_uncore_caches_are_given_or_the_container_is_refused() {
     let with = |machine: &Topology, n, free: &str, smt, policy| {
         let mut request = request(n, set(free), set("0"), policy);
-        request.wishes.uncore = Some(Uncore::Exclusive);
-        request.wishes.smt = smt;
-        request.settings = request.wishes.settings(&request.settings);
+        request.pod_options.uncore = Some(Uncore::Exclusive);
+        request.pod_options.smt = smt;
+        request.settings = request.pod_options.settings(&request.settings);
         answer(machine, &request)
     };
     let none = TopologyPolicy::None;
@@ -165,7 +165,7 @@ fn whole_uncore_caches_are_given_or_the_container_is_refused() {
 fn a_container_with_whole_caches_grows_in_its_own_first() {
     let to = |free: &str, running: Running, n| {
         let mut request = request(n, set(free), set("0"), TopologyPolicy::None);
-        request.wishes.uncore = Some(Uncore::Exclusive);
+        request.pod_options.uncore = Some(Uncore::Exclusive);
         resize(&caches(4, 4), &request, &running).map(|cpus| cpus.to_string()).ok()
     };
     let held = |held: &str| Running::Exclusive(set(held));

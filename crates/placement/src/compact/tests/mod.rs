@@ -6,10 +6,10 @@ mod cases;
 mod running;
 mod subsets;
 
-use crate::{EngineKind, Request, Settings, TopologyManager, TopologyPolicy, Wishes};
+use crate::{EngineKind, PodOptions, Request, Settings, TopologyManager, TopologyPolicy};
 use cpuset::CpuSet;
 
-/// A request without wishes, devices, a pod and CPUs of ended containers.
+/// A request without pod options, devices, a pod and CPUs of ended containers.
 fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
     let settings = Settings {
         engine: EngineKind::Compact,
@@ -17,7 +17,7 @@ fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> 
         reserved,
         ..Settings::default()
     };
-    Request::new(n, free, Wishes::NONE, &settings)
+    Request::new(n, free, PodOptions::NONE, &settings)
 }
 
 /// The CPUs whose bits are set.

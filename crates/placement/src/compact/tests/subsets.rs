@@ -1,7 +1,7 @@
 //! Compares the engine with all subsets of CPUs of small machines.
 
 use super::{cpus, request};
-use crate::wishes::{Smt, Uncore};
+use crate::pod_options::{Smt, Uncore};
 use crate::{Options, Request, Running, TopologyPolicy, place, resize};
 use cpuset::CpuSet;
 use proptest::prelude::*;
@@ -86,12 +86,12 @@ fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
     let n = request.cpus;
     let reserved = request.settings.reserved;
     let mut usable = request.free - reserved;
-    let takes_caches = request.wishes.takes_caches();
+    let takes_caches = request.pod_options.takes_caches();
     if takes_caches {
         let caches = machine.uncores().iter().map(|cache| cache.cpus);
         usable = caches.filter(|cache| cache.is_subset(&usable)).collect();
     }
-    let isolates = request.wishes.isolates();
+    let isolates = request.pod_options.isolates();
     let mut offered = usable;
     if request.settings.options.full_pcpus_only || isolates {
         let cores = machine.cores().iter().map(|core| core.cpus);
@@ -114,7 +114,7 @@ fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
             (cache.cpus - reserved).len()
         }
     };
-    let most = if request.wishes.uncore == Some(Uncore::Require) {
+    let most = if request.pod_options.uncore == Some(Uncore::Require) {
         fewest(machine.uncores().iter().map(size).collect(), n)
     } else {
         usize::MAX
@@ -143,21 +143,21 @@ proptest! {
         n in 1..9usize,
         policy in policies(),
         full in any::<bool>(),
-        wishes in (0..4usize, 0..3usize),
+        pod_options in (0..4usize, 0..3usize),
     ) {
         let free = cpus(free) & machine.online();
         // One CPU in eight is reserved.
         let reserved = cpus(reserved & another & another.rotate_left(7)) & machine.online();
         let mut request = request(n, free, reserved, policy);
-        request.wishes.uncore = [None, Some(Uncore::Require), Some(Uncore::Prefer), Some(Uncore::Exclusive)][wishes.0];
-        request.wishes.smt = [None, Some(Smt::Isolate), Some(Smt::FullCores)][wishes.1];
+        request.pod_options.uncore = [None, Some(Uncore::Require), Some(Uncore::Prefer), Some(Uncore::Exclusive)][pod_options.0];
+        request.pod_options.smt = [None, Some(Smt::Isolate), Some(Smt::FullCores)][pod_options.1];
         request.settings.options = Options { full_pcpus_only: full, ..Options::default() };
-        request.settings = request.wishes.settings(&request.settings);
+        request.settings = request.pod_options.settings(&request.settings);
         let actual = place(&machine, &request);
         let actual = actual.as_ref().map(|placement| cost(&machine, &placement.cpus)).ok();
         // Where requests must fit one node, room for others there comes before caches.
         let counts_room = matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
-        let is_checked = request.wishes.takes_caches() || !counts_room;
+        let is_checked = request.pod_options.takes_caches() || !counts_room;
         let rank = |(nodes, distance, caches)| (nodes, distance, if is_checked { caches } else { 0 });
         prop_assert_eq!(actual.map(rank), best(&machine, &request).map(rank));
     }

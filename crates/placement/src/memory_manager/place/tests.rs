@@ -2,7 +2,7 @@ use super::*;
 use crate::machines::Shape;
 use crate::memory_manager::NodeMemory;
 use crate::request::{PodDemand, Reuse};
-use crate::{EngineKind, TopologyManager, Wishes};
+use crate::{EngineKind, PodOptions, TopologyManager};
 use cpuset::CpuSet;
 use proptest::prelude::*;
 
@@ -42,7 +42,7 @@ fn request(settings: Settings, cpus: usize, free: CpuSet, pod: Option<PodDemand>
         reuse: Reuse::NONE,
         promised: 0,
         pod,
-        wishes: Wishes::NONE,
+        pod_options: PodOptions::NONE,
         devices: DeviceNodes::NONE,
         memory: None,
         settings,

@@ -1,7 +1,7 @@
 //! Single cases.
 
 use super::super::super::machines::{Shape, caches, set};
-use super::super::super::wishes::Uncore;
+use super::super::super::pod_options::Uncore;
 use super::super::super::{Hint, PodDemand};
 use super::*;
 
@@ -12,7 +12,7 @@ fn two_nodes() -> Topology {
 
 fn resident(settings: &Settings, held: &str) -> Resident {
     let held = set(held);
-    Resident { held, request: request(settings, Wishes::NONE, held.len()), movable: true }
+    Resident { held, request: request(settings, PodOptions::NONE, held.len()), movable: true }
 }
 
 fn free(machine: &Topology, residents: &[Resident]) -> CpuSet {
@@ -50,19 +50,19 @@ fn residents(settings: &Settings, held: &[&str]) -> Vec<Resident> {
 #[test]
 fn badness_counts_excess_nodes_and_caches() {
     let machine = two_nodes();
-    let of = |wishes, cpus: &str| {
-        let request = request(&aligned(), wishes, set(cpus).len());
+    let of = |pod_options, cpus: &str| {
+        let request = request(&aligned(), pod_options, set(cpus).len());
         badness(&machine, &request, &set(cpus))
     };
-    assert_eq!(of(Wishes::NONE, "0-3"), 0);
-    assert_eq!(of(Wishes::NONE, "0-1,4-5"), 2);
-    assert_eq!(of(Wishes::NONE, "0-1,8-9"), 5);
-    assert_eq!(of(Wishes::NONE, "0-4"), 0, "five need two caches");
-    assert_eq!(of(Wishes::NONE, "0-3,8"), 3);
-    assert_eq!(of(Wishes { uncore: Some(Uncore::Ignore), ..Wishes::NONE }, "0-1,4-5"), 0);
+    assert_eq!(of(PodOptions::NONE, "0-3"), 0);
+    assert_eq!(of(PodOptions::NONE, "0-1,4-5"), 2);
+    assert_eq!(of(PodOptions::NONE, "0-1,8-9"), 5);
+    assert_eq!(of(PodOptions::NONE, "0-4"), 0, "five need two caches");
+    assert_eq!(of(PodOptions::NONE, "0-3,8"), 3);
+    assert_eq!(of(PodOptions { uncore: Some(Uncore::Ignore), ..PodOptions::NONE }, "0-1,4-5"), 0);
     let near = Request {
         devices: DeviceNodes::on(NodeSet::of(1)),
-        ..request(&aligned(), Wishes::NONE, 4)
+        ..request(&aligned(), PodOptions::NONE, 4)
     };
     assert_eq!(badness(&machine, &near, &set("0-3")), 3);
     assert_eq!(badness(&machine, &near, &set("8-11")), 0);
@@ -73,10 +73,10 @@ fn one_container_moves_for_a_new_one() {
     let settings = aligned();
     let machine = caches(3, 4);
     let all = residents(&settings, &["0-2", "4-5", "8-9"]);
-    let new = request(&settings, Wishes::NONE, 4);
+    let new = request(&settings, PodOptions::NONE, 4);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "1: 10-11; new: 4-7");
     // A new container that is placed well anyway moves no other.
-    let new = request(&settings, Wishes::NONE, 2);
+    let new = request(&settings, PodOptions::NONE, 2);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "none");
 }
 
@@ -85,7 +85,7 @@ fn a_move_that_places_another_container_worse_is_not_planned() {
     let settings = aligned();
     let machine = caches(2, 4);
     let all = residents(&settings, &["0-2", "4-6"]);
-    let new = request(&settings, Wishes::NONE, 2);
+    let new = request(&settings, PodOptions::NONE, 2);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "none");
 }
 
@@ -94,7 +94,7 @@ fn two_containers_move_for_a_new_one() {
     let settings = aligned();
     let machine = caches(4, 4);
     let all = residents(&settings, &["0", "1", "4-6", "8-10", "12-13"]);
-    let new = request(&settings, Wishes::NONE, 4);
+    let new = request(&settings, PodOptions::NONE, 4);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "4: 2-3; new: 12-15");
     let pinned: Vec<Resident> =
         all.iter().map(|one| Resident { movable: one.held.len() == 1, ..*one }).collect();
@@ -111,7 +111,7 @@ fn three_containers_move_for_a_new_one() {
     let machine = caches(4, 6);
     let mut all = residents(&settings, &["0", "1", "2", "6-10", "12-16", "18-22"]);
     all[3..].iter_mut().for_each(|pinned| pinned.movable = false);
-    let new = request(&settings, Wishes::NONE, 6);
+    let new = request(&settings, PodOptions::NONE, 6);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "0: 11; 1: 17; 2: 23; new: 0-5");
 }
 
@@ -121,7 +121,7 @@ fn a_container_stays_in_the_affinity_of_its_pod() {
     let machine = two_nodes();
     let mut all = residents(&settings, &["0-1", "4-7", "8-11", "12-13"]);
     all[3].movable = false;
-    let new = request(&settings, Wishes::NONE, 4);
+    let new = request(&settings, PodOptions::NONE, 4);
     for (node, expect) in [(0, "none"), (1, "0: 14-15; new: 0-3")] {
         let hint = Hint { nodes: Some(NodeSet::of(node)), preferred: true };
         let pod = PodDemand { cpus: 2, held: CpuSet::EMPTY, chosen: Some(hint) };
@@ -136,7 +136,7 @@ fn moves_stay_inside_a_node_if_configured() {
     let machine = two_nodes();
     // The new container has room in node 0 if the first one leaves the node.
     let all = residents(&settings, &["0-1", "4-7", "8-11", "12-13"]);
-    let new = request(&settings, Wishes::NONE, 4);
+    let new = request(&settings, PodOptions::NONE, 4);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "0: 14-15; new: 0-3");
     let inside = Limits { across_numa_nodes: false, ..ANYWHERE };
     assert_eq!(arrival(&machine, &all, &new, &inside), "none");
@@ -149,7 +149,7 @@ fn a_new_container_that_was_refused_is_admitted_after_moves() {
     let settings = under(TopologyPolicy::SingleNumaNode);
     let machine = two_nodes();
     let all = residents(&settings, &["0-3", "4-6", "8-11"]);
-    let new = request(&settings, Wishes::NONE, 6);
+    let new = request(&settings, PodOptions::NONE, 6);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "none", "not enough anywhere");
     let all = residents(&settings, &["0-3", "4", "8-10"]);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "2: 5-7; new: 8-13");
@@ -158,10 +158,10 @@ fn a_new_container_that_was_refused_is_admitted_after_moves() {
     assert_eq!(arrival(&machine, &all, &promised, &ANYWHERE), "2: 5-7; new: 8-13");
     let promised = Request { promised: 3, ..new };
     assert_eq!(arrival(&machine, &all, &promised, &ANYWHERE), "none");
-    let never = request(&settings, Wishes::NONE, 9);
+    let never = request(&settings, PodOptions::NONE, 9);
     assert_eq!(arrival(&machine, &residents(&settings, &["0"]), &never, &ANYWHERE), "none");
 
-    let require = Wishes { uncore: Some(Uncore::Require), ..Wishes::NONE };
+    let require = PodOptions { uncore: Some(Uncore::Require), ..PodOptions::NONE };
     let new = request(&aligned(), require, 3);
     let all = residents(&aligned(), &["0-1", "4-5", "8-9", "12-13"]);
     assert_eq!(arrival(&machine, &all, &new, &ANYWHERE), "0: 6-7; new: 0-2");

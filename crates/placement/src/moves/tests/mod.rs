@@ -6,7 +6,7 @@ mod random;
 use super::super::cores::whole_cores;
 use super::super::memory;
 use super::super::{
-    DeviceNodes, EngineKind, Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes,
+    DeviceNodes, EngineKind, Options, PodOptions, Reuse, Settings, TopologyManager, TopologyPolicy,
     place,
 };
 use super::*;
@@ -25,8 +25,8 @@ fn under(policy: TopologyPolicy) -> Settings {
     Settings { topology_manager, ..aligned() }
 }
 
-fn request(settings: &Settings, wishes: Wishes, cpus: usize) -> Request {
-    Request::new(cpus, CpuSet::EMPTY, wishes, settings)
+fn request(settings: &Settings, pod_options: PodOptions, cpus: usize) -> Request {
+    Request::new(cpus, CpuSet::EMPTY, pod_options, settings)
 }
 
 impl Ctx<'_> {
@@ -52,7 +52,7 @@ impl Ctx<'_> {
             assert!(!request.settings.options.full_pcpus_only || !whole(&before) || whole(&to));
             // Never more, so that promises hold. It may be fewer if cores are of unequal sizes.
             assert!(footprint(&to).len() <= footprint(&before).len());
-            if request.wishes.isolates() {
+            if request.pod_options.isolates() {
                 assert!(machine.cores().iter().all(|core| core.cpus.common(&to) <= 1));
             }
             assert!(

@@ -1,6 +1,6 @@
 //! Plans on random machines with random containers.
 
-use super::super::super::wishes::{Numa, Smt, Uncore};
+use super::super::super::pod_options::{Numa, Smt, Uncore};
 use super::super::super::{Hint, PodDemand, place};
 use super::*;
 use proptest::prelude::*;
@@ -33,20 +33,25 @@ fn settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-fn wishes() -> impl Strategy<Value = Wishes> {
+fn pod_options() -> impl Strategy<Value = PodOptions> {
     let uncore = prop_oneof![8 => Just(None), 1 => Just(Some(Uncore::Require)), 1 => Just(Some(Uncore::Ignore)), 1 => Just(Some(Uncore::Exclusive))];
     let numa = prop_oneof![12 => Just(None), 1 => Just(Some(Numa::Single))];
     let smt = prop_oneof![8 => Just(None), 1 => Just(Some(Smt::FullCores)), 1 => Just(Some(Smt::Isolate))];
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, ..Wishes::NONE })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| PodOptions {
+        uncore,
+        numa,
+        smt,
+        ..PodOptions::NONE
+    })
 }
 
-/// A container: its size, its wishes, whether it is movable, the start of the window of CPUs where
+/// A container: its size, its pod options, whether it is movable, the start of the window of CPUs where
 /// it is placed, whether it stays, and whether its pod has the affinity of its CPUs.
-type Arrival = (usize, Wishes, bool, usize, bool, bool);
+type Arrival = (usize, PodOptions, bool, usize, bool, bool);
 
 fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let often = || prop::bool::weighted(0.75);
-    let one = (1..7usize, wishes(), often(), 0..64usize, often(), prop::bool::weighted(0.1));
+    let one = (1..7usize, pod_options(), often(), 0..64usize, often(), prop::bool::weighted(0.1));
     prop::collection::vec(one, 4..40)
 }
 
@@ -55,8 +60,8 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 fn residents(machine: &Topology, settings: &Settings, arrivals: &[Arrival]) -> Vec<Resident> {
     let mut free = machine.online();
     let mut all = Vec::new();
-    for &(n, wishes, movable, from, stays, in_pod) in arrivals {
-        let mut request = request(settings, wishes, n);
+    for &(n, pod_options, movable, from, stays, in_pod) in arrivals {
+        let mut request = request(settings, pod_options, n);
         let window = free.iter().filter(|cpu| (cpu + 64 - from) % 64 < 24);
         let window: CpuSet = window.flat_map(CpuSet::of).collect();
         if let Ok(placement) = place(machine, &Request { free: window, ..request }) {
@@ -81,7 +86,7 @@ proptest! {
         settings in settings(),
         reserved in 0..3usize,
         arrivals in arrivals(),
-        (n, wishes) in (0..64usize, wishes()),
+        (n, pod_options) in (0..64usize, pod_options()),
         (reuse, promised) in (0..3usize, prop_oneof![5 => Just(0usize), 1 => 1..6usize]),
         limits in (1..4usize, any::<bool>(), 1..4usize),
         most in prop_oneof![3 => Just(MOST_CALLS), 1 => 0..12usize],
@@ -104,7 +109,7 @@ proptest! {
         free -= reuse;
         // Mostly as many CPUs as are free, or fewer.
         let n = 1 + n % (free - settings.reserved).len().max(1);
-        let mut new = request(&settings, wishes, n);
+        let mut new = request(&settings, pod_options, n);
         new.reuse = Reuse { cpus: reuse, kept: 0 };
         new.promised = promised;
         let ctx = Ctx { free, ..ctx };

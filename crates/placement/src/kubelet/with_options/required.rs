@@ -56,7 +56,7 @@ pub(super) fn allocate(
         left &= near;
     }
     let free = caches_of(topology, &left);
-    let (fewest, most) = if request.wishes.takes_caches() {
+    let (fewest, most) = if request.pod_options.takes_caches() {
         (caches::fewest(free.iter().map(CpuSet::len).collect(), n), free.len())
     } else {
         let fewest = fewest_caches(topology, request);
@@ -89,9 +89,9 @@ pub(super) fn allocate(
     }))
 }
 
-/// Parts of `free` in `fewest` uncore caches that can hold `n` CPUs: within a cache, as few NUMA nodes
-/// as the request needs, a socket, and the machine, in this order; on each level those with the fewest CPUs first, or by
-/// number.
+/// Parts of `free` in `fewest` uncore caches that can hold `n` CPUs: within a cache, as few NUMA
+/// nodes as the request needs, a socket, and the machine, in this order; on each level those with
+/// the fewest CPUs first, or by number.
 fn candidates(
     topology: &Topology,
     free: &CpuSet,

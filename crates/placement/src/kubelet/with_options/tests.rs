@@ -1,30 +1,30 @@
-//! The CPUs that each wish leads to, and the rejections.
+//! The CPUs that each pod option leads to, and the rejections.
 
 use super::*;
 use crate::caches::whole_caches;
 use crate::cores::whole_cores;
 use crate::machines::{Shape, caches, set};
-use crate::wishes::Numa;
-use crate::{DeviceNodes, Options, Settings, TopologyManager, TopologyPolicy, Wishes};
+use crate::pod_options::Numa;
+use crate::{DeviceNodes, Options, PodOptions, Settings, TopologyManager, TopologyPolicy};
 use cpuset::NodeSet;
 use proptest::prelude::*;
 
-const PREFER: Wishes = Wishes { uncore: Some(Uncore::Prefer), ..Wishes::NONE };
-const REQUIRE: Wishes = Wishes { uncore: Some(Uncore::Require), ..Wishes::NONE };
-const IGNORE: Wishes = Wishes { uncore: Some(Uncore::Ignore), ..Wishes::NONE };
-const EXCLUSIVE: Wishes = Wishes { uncore: Some(Uncore::Exclusive), ..Wishes::NONE };
-const SINGLE: Wishes = Wishes { numa: Some(Numa::Single), ..Wishes::NONE };
-const CLOSEST: Wishes = Wishes { numa: Some(Numa::Closest), ..Wishes::NONE };
-const SPREAD: Wishes = Wishes { numa: Some(Numa::Spread), ..Wishes::NONE };
-const FULL_CORES: Wishes = Wishes { smt: Some(Smt::FullCores), ..Wishes::NONE };
-const ISOLATE: Wishes = Wishes { smt: Some(Smt::Isolate), ..Wishes::NONE };
+const PREFER: PodOptions = PodOptions { uncore: Some(Uncore::Prefer), ..PodOptions::NONE };
+const REQUIRE: PodOptions = PodOptions { uncore: Some(Uncore::Require), ..PodOptions::NONE };
+const IGNORE: PodOptions = PodOptions { uncore: Some(Uncore::Ignore), ..PodOptions::NONE };
+const EXCLUSIVE: PodOptions = PodOptions { uncore: Some(Uncore::Exclusive), ..PodOptions::NONE };
+const SINGLE: PodOptions = PodOptions { numa: Some(Numa::Single), ..PodOptions::NONE };
+const CLOSEST: PodOptions = PodOptions { numa: Some(Numa::Closest), ..PodOptions::NONE };
+const SPREAD: PodOptions = PodOptions { numa: Some(Numa::Spread), ..PodOptions::NONE };
+const FULL_CORES: PodOptions = PodOptions { smt: Some(Smt::FullCores), ..PodOptions::NONE };
+const ISOLATE: PodOptions = PodOptions { smt: Some(Smt::Isolate), ..PodOptions::NONE };
 
 fn reserving(reserved: &str) -> Settings {
     Settings { reserved: set(reserved), ..Settings::default() }
 }
 
-fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
-    Request::new(n, free, wishes, node)
+fn request(node: &Settings, free: CpuSet, pod_options: PodOptions, n: usize) -> Request {
+    Request::new(n, free, pod_options, node)
 }
 
 fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection> {
@@ -33,8 +33,15 @@ fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection
 
 /// Makes one request for CPUs of `free`, and compares the CPUs or the rejection.
 #[track_caller]
-fn check(topology: &Topology, node: &Settings, free: &str, wishes: Wishes, n: usize, expect: &str) {
-    check_near(topology, node, free, (wishes, NodeSet::EMPTY), n, expect);
+fn check(
+    topology: &Topology,
+    node: &Settings,
+    free: &str,
+    pod_options: PodOptions,
+    n: usize,
+    expect: &str,
+) {
+    check_near(topology, node, free, (pod_options, NodeSet::EMPTY), n, expect);
 }
 
 /// As [`check`], with devices on these NUMA nodes.
@@ -43,26 +50,26 @@ fn check_near(
     topology: &Topology,
     node: &Settings,
     free: &str,
-    (wishes, devices): (Wishes, NodeSet),
+    (pod_options, devices): (PodOptions, NodeSet),
     n: usize,
     expect: &str,
 ) {
     let devices = DeviceNodes::on(devices);
-    let request = Request { devices, ..request(node, set(free), wishes, n) };
+    let request = Request { devices, ..request(node, set(free), pod_options, n) };
     let answer = match answer(topology, &request) {
         Ok(placement) => placement.cpus.to_string(),
         Err(rejection) => rejection.to_string(),
     };
-    assert_eq!(answer, expect, "{n} CPUs of {free}, {wishes:?}, devices on {devices:?}");
+    assert_eq!(answer, expect, "{n} CPUs of {free}, {pod_options:?}, devices on {devices:?}");
 }
 
 #[test]
-fn uncore_wishes_choose_caches() {
+fn uncore_pod_options_choose_caches() {
     // Four caches of 8; 0-1 are reserved.
     let machine = caches(4, 8);
     let node = reserving("0-1");
     let free = "2-3,8-11,16-23";
-    check(&machine, &node, free, Wishes::NONE, 6, "2-3,8-11");
+    check(&machine, &node, free, PodOptions::NONE, 6, "2-3,8-11");
     check(&machine, &node, free, PREFER, 6, "16-21");
     check(&machine, &node, free, REQUIRE, 6, "16-21");
     check(&machine, &node, free, REQUIRE, 4, "8-11");
@@ -71,7 +78,7 @@ fn uncore_wishes_choose_caches() {
     check(&machine, &node, free, REQUIRE, 12, "8-11,16-23");
     let aligned = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     let aligned = Settings { options: aligned, ..node };
-    check(&machine, &aligned, free, Wishes::NONE, 6, "16-21");
+    check(&machine, &aligned, free, PodOptions::NONE, 6, "16-21");
     check(&machine, &aligned, free, IGNORE, 6, "2-3,8-11");
 }
 
@@ -116,7 +123,7 @@ fn whole_caches_are_chosen_where_the_topology_manager_admits_them() {
     // Node 0 has one entirely free cache, node 1 has two.
     let free = "0-3,5-10,12-15,17-22";
     check(&machine, &node, free, EXCLUSIVE, 4, "0-1,12-13");
-    let single = Wishes { numa: Some(Numa::Single), ..EXCLUSIVE };
+    let single = PodOptions { numa: Some(Numa::Single), ..EXCLUSIVE };
     check(&machine, &node, free, single, 8, "0-3,12-15");
     let free = "0-1,5-10,12-13,17-22";
     check(&machine, &node, free, single, 8, "6-9,18-21");
@@ -124,13 +131,13 @@ fn whole_caches_are_chosen_where_the_topology_manager_admits_them() {
     let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
     check(&machine, &node, free, single, 12, refused);
     // One CPU of each core.
-    let isolate = Wishes { smt: Some(Smt::Isolate), ..EXCLUSIVE };
+    let isolate = PodOptions { smt: Some(Smt::Isolate), ..EXCLUSIVE };
     check(&machine, &node, free, isolate, 3, "6-8");
     let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
                    7 cpus, free whole caches = 3, usable cpus in them = 6; request fewer cpus, or wait until other \
                    containers leave a cache";
     check(&machine, &node, free, isolate, 7, refused);
-    let cores = Wishes { smt: Some(Smt::FullCores), ..EXCLUSIVE };
+    let cores = PodOptions { smt: Some(Smt::FullCores), ..EXCLUSIVE };
     check(&machine, &node, "0-1,5-10,12-13,17-22", cores, 2, "0,12");
     let refused =
         "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2";
@@ -178,7 +185,7 @@ fn a_required_cache_is_chosen_where_the_topology_manager_admits_it() {
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::Restricted, ..TopologyManager::default() };
     let node = Settings { topology_manager, ..reserving("0") };
-    check(&shape.build(), &node, "1-2,4-5,12-14", Wishes::NONE, 3, "1-2,4");
+    check(&shape.build(), &node, "1-2,4-5,12-14", PodOptions::NONE, 3, "1-2,4");
     check(&shape.build(), &node, "1-2,4-5,12-14", REQUIRE, 3, "12-14");
     let refused = "UncoreAlignmentError: Uncore Alignment Error: requested 3 cpus must be in 1 uncore cache, as few as can be \
                    on this machine; at most 2 are free in so few";
@@ -186,7 +193,7 @@ fn a_required_cache_is_chosen_where_the_topology_manager_admits_it() {
 }
 
 #[test]
-fn numa_wishes_choose_nodes_or_refuse() {
+fn numa_pod_options_choose_nodes_or_refuse() {
     // Two sockets of two nodes of 4.
     let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
     let machine = shape.build();
@@ -197,13 +204,13 @@ fn numa_wishes_choose_nodes_or_refuse() {
     check(&machine, &node, "1-15", SINGLE, 5, refused);
     check(&machine, &node, "1-2,8-11", CLOSEST, 3, "8-10");
     check(&machine, &node, "1-2,4-5,8-9", CLOSEST, 3, "1-2,4");
-    check(&machine, &node, "4-15", Wishes::NONE, 6, "4-9");
+    check(&machine, &node, "4-15", PodOptions::NONE, 6, "4-9");
     check(&machine, &node, "4-15", SPREAD, 6, "4-6,8-10");
     check(&machine, &node, "4-15", SPREAD, 3, "4-6");
 }
 
 #[test]
-fn smt_wishes_give_whole_cores_or_refuse() {
+fn smt_pod_options_give_whole_cores_or_refuse() {
     // Cores 0-3 with threads 4-7; half of core 0 is reserved.
     let shape = Shape { sockets: 1, nodes: 1, uncores: 1, cores: 4, threads: 2 };
     let machine = shape.build();
@@ -231,23 +238,23 @@ fn cores_are_counted_where_siblings_stay_idle() {
     let machine = shape.build();
     let node = reserving("");
     // CPU 0 is taken. Four CPUs would fit the rest of node 0; four cores do not.
-    let wishes = Wishes { numa: Some(Numa::Single), ..ISOLATE };
-    check(&machine, &node, "1-15", wishes, 4, "4-7");
-    let wishes = Wishes { uncore: Some(Uncore::Require), ..ISOLATE };
-    check(&machine, &node, "1-15", wishes, 2, "2-3");
-    check(&machine, &node, "1-15", wishes, 3, "1-3");
+    let pod_options = PodOptions { numa: Some(Numa::Single), ..ISOLATE };
+    check(&machine, &node, "1-15", pod_options, 4, "4-7");
+    let pod_options = PodOptions { uncore: Some(Uncore::Require), ..ISOLATE };
+    check(&machine, &node, "1-15", pod_options, 2, "2-3");
+    check(&machine, &node, "1-15", pod_options, 3, "1-3");
 }
 
 #[test]
-fn devices_count_together_with_wishes() {
+fn devices_count_together_with_pod_options() {
     // Four nodes of 4, each an uncore cache.
     let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::BestEffort, ..TopologyManager::default() };
     let node = Settings { topology_manager, ..reserving("0") };
-    let near = |wishes: Wishes, at| (wishes, NodeSet::of(at));
-    check_near(&shape.build(), &node, "1-15", near(Wishes::NONE, 2), 2, "8-9");
-    check_near(&shape.build(), &node, "1-8,12-15", near(Wishes::NONE, 2), 2, "1,8");
+    let near = |pod_options: PodOptions, at| (pod_options, NodeSet::of(at));
+    check_near(&shape.build(), &node, "1-15", near(PodOptions::NONE, 2), 2, "8-9");
+    check_near(&shape.build(), &node, "1-8,12-15", near(PodOptions::NONE, 2), 2, "1,8");
     check_near(&shape.build(), &node, "1-8,12-15", near(REQUIRE, 2), 2, "1-2");
     check_near(&shape.build(), &node, "1-15", near(REQUIRE, 3), 2, "12-13");
     check_near(&shape.build(), &node, "1-15", near(SINGLE, 3), 2, "12-13");
@@ -257,7 +264,7 @@ fn devices_count_together_with_wishes() {
     check_near(&shape.build(), &reserving("0"), "1-15", near(FULL_CORES, 3), 2, "1-2");
 }
 
-fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
+fn pod_options() -> impl proptest::strategy::Strategy<Value = PodOptions> {
     let uncore = prop::option::of(prop_oneof![
         Just(Uncore::Prefer),
         Just(Uncore::Require),
@@ -267,13 +274,18 @@ fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
     let numa =
         prop::option::of(prop_oneof![Just(Numa::Single), Just(Numa::Closest), Just(Numa::Spread)]);
     let smt = prop::option::of(prop_oneof![Just(Smt::FullCores), Just(Smt::Isolate)]);
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt, ..Wishes::NONE })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| PodOptions {
+        uncore,
+        numa,
+        smt,
+        ..PodOptions::NONE
+    })
 }
 
 proptest! {
     #[test]
-    fn cpus_are_free_of_the_right_number_and_as_wished(
-        wishes in wishes(),
+    fn cpus_are_free_of_the_right_number_and_as_asked(
+        pod_options in pod_options(),
         shape in (1..3usize, 1..3usize, 1..3usize, 1..4usize, 1..3usize),
         taken in prop::collection::btree_set(0..48usize, 0..24),
         n in 1..10usize,
@@ -284,13 +296,13 @@ proptest! {
         let node = Settings { reserved, ..Settings::default() };
         let taken: CpuSet = taken.into_iter().map(|cpu| CpuSet::of(cpu).unwrap()).collect();
         let free = machine.online() - taken;
-        let answer = answer(&machine, &request(&node, free, wishes, n));
+        let answer = answer(&machine, &request(&node, free, pod_options, n));
         prop_assume!(answer.is_ok());
         let cpus = answer.unwrap().cpus;
         prop_assert_eq!(cpus.len(), n);
         prop_assert!(cpus.is_subset(&(free - reserved)));
         let cores = whole_cores(&machine, &cpus);
-        match wishes.smt {
+        match pod_options.smt {
             Some(Smt::FullCores) => prop_assert_eq!(cores, cpus),
             Some(Smt::Isolate) => {
                 prop_assert!(cores.is_subset(&(free - reserved)));
@@ -298,15 +310,15 @@ proptest! {
             }
             None => {}
         }
-        if wishes.uncore == Some(Uncore::Exclusive) {
+        if pod_options.uncore == Some(Uncore::Exclusive) {
             let caches = whole_caches(&machine, &cpus);
             prop_assert!(caches.is_subset(&(free - reserved)), "{cpus} is not in whole free caches");
         }
-        if wishes.numa == Some(Numa::Single) {
+        if pod_options.numa == Some(Numa::Single) {
             let nodes = machine.nodes().iter().filter(|node| !node.cpus.is_disjoint(&cpus));
             prop_assert_eq!(nodes.count(), 1);
         }
-        if wishes.uncore == Some(Uncore::Require) && wishes.smt.is_none() {
+        if pod_options.uncore == Some(Uncore::Require) && pod_options.smt.is_none() {
             let caches = machine.uncores().iter().map(|cache| cache.cpus);
             let used = caches.clone().filter(|cache| !cache.is_disjoint(&cpus)).count();
             let sizes = caches.map(|cache| (cache - reserved).len()).collect();

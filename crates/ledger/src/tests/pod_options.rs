@@ -1,21 +1,21 @@
-//! Pods with wishes (annotations). The machine has 16 CPUs: two uncore caches of four cores of two
+//! Pod options (annotations). The machine has 16 CPUs: two uncore caches of four cores of two
 //! threads, with adjacent siblings; core 0 is reserved.
 
 use super::resize::resized;
 use super::*;
-use crate::wish::Wish;
+use crate::pod_option::PodOption;
 use topology::synthetic::Machine;
 
 pub(super) fn machine() -> Topology {
     Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()
 }
 
-fn wishes(pairs: &[(&str, &str)]) -> impl Iterator<Item = Wish> {
-    pairs.iter().map(|(key, value)| Wish::parse(key, value).unwrap())
+fn pod_options(pairs: &[(&str, &str)]) -> impl Iterator<Item = PodOption> {
+    pairs.iter().map(|(key, value)| PodOption::parse(key, value).unwrap())
 }
 
-/// Namespace `default` allows the wishes below and has these defaults; namespace `batch` has policy
-/// `none`.
+/// Namespace `default` allows the pod options below and has these defaults; namespace `batch` has
+/// policy `none`.
 pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let all = [
         ("cpus", "exclusive"),
@@ -28,8 +28,8 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
         ("numa", "single"),
     ];
     let bounds = Bounds {
-        allow: wishes(&all).collect(),
-        defaults: wishes(defaults).collect(),
+        allow: pod_options(&all).collect(),
+        defaults: pod_options(defaults).collect(),
         ..Bounds::default()
     };
     let none = Bounds { policy: Some(Policy::None), ..Bounds::default() };
@@ -50,16 +50,16 @@ pub(super) fn node() -> Node {
     node_with(allowing(&[]), Vec::new())
 }
 
-pub(super) fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
+pub(super) fn asking(pod: Pod, pod_options: &[(&str, &str)]) -> Pod {
     let annotations =
-        wishes.iter().map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), *value));
+        pod_options.iter().map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), *value));
     Pod { annotations: annotations.collect(), ..pod }
 }
 
 #[test]
 fn siblings_of_an_isolated_container_stay_idle() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 3000), &[("smt", "isolate")]);
+    let a = asking(guaranteed("a", 3000), &[("smt", "isolate")]);
     let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "2,4,6");
@@ -77,7 +77,7 @@ fn siblings_of_an_isolated_container_stay_idle() {
 #[test]
 fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
+    let a = asking(guaranteed("a", 2000), &[("smt", "isolate")]);
     node.create(&a, "c", "a", 2000).unwrap();
     let claims: Vec<Claim> = node.ledger.claims().collect();
     assert_eq!((claims[0].cpus.to_string().as_str(), claims[0].margin.siblings), ("2,4", true));
@@ -124,12 +124,12 @@ fn the_rest_of_a_whole_cache_stays_idle() {
     let mut node = node();
     let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
-    let a = wishing(guaranteed("a", 3000), WHOLE);
+    let a = asking(guaranteed("a", 3000), WHOLE);
     // The first cache has reserved CPUs.
     assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "8-10");
     node.check("s", "0-7");
     assert_eq!(node.ledger.exclusive().to_string(), "8-15");
-    let b = wishing(guaranteed("b", 1000), WHOLE);
+    let b = asking(guaranteed("b", 1000), WHOLE);
     let refused = node.create(&b, "c", "b", 1000).unwrap_err();
     assert_eq!(
         refused,
@@ -148,7 +148,7 @@ fn the_rest_of_a_whole_cache_stays_idle() {
 #[test]
 fn the_rest_of_a_whole_cache_stays_idle_after_a_restart_and_after_a_resize() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 2000), WHOLE);
+    let a = asking(guaranteed("a", 2000), WHOLE);
     node.create(&a, "c", "a", 2000).unwrap();
     let claims: Vec<Claim> = node.ledger.claims().collect();
     let running = node.running(&[(&a, "c", "a", 2000)]);
@@ -182,7 +182,7 @@ fn the_rest_of_a_whole_cache_stays_idle_after_a_restart_and_after_a_resize() {
 #[test]
 fn the_rest_of_a_remembered_cache_stays_idle() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 2000), WHOLE);
+    let a = asking(guaranteed("a", 2000), WHOLE);
     node.create(&a, "c", "a", 2000).unwrap();
     let mut again = node_with(allowing(&[]), node.ledger.claims().collect());
     assert_eq!(again.ledger.pool().to_string(), "0-7");
@@ -194,7 +194,7 @@ fn the_rest_of_a_remembered_cache_stays_idle() {
 #[test]
 fn a_container_after_an_init_container_takes_over_its_cache() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 4000), WHOLE);
+    let a = asking(guaranteed("a", 4000), WHOLE);
     let create = |name: &str, kind, milli| {
         let container = Container { kind, ..container(&a, name, name, milli) };
         Admission::Create { pod: a.clone(), container }
@@ -223,7 +223,7 @@ fn a_cpu_of_an_own_cache_that_comes_online_is_idle_too() {
     let mut node = node();
     node.event(Event::Machine(without.clone())).unwrap();
     // Offline CPUs do not count.
-    let a = wishing(guaranteed("a", 2000), WHOLE);
+    let a = asking(guaranteed("a", 2000), WHOLE);
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "8,14");
     assert_eq!(node.ledger.exclusive().to_string(), "8,10-14");
     node.event(Event::Machine(whole)).unwrap();
@@ -246,7 +246,7 @@ fn a_sibling_that_comes_online_is_idle_too() {
     };
     let mut node = node();
     node.event(Event::Machine(Topology::build(facts).unwrap())).unwrap();
-    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
+    let a = asking(guaranteed("a", 2000), &[("smt", "isolate")]);
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2,4");
     assert_eq!(node.ledger.exclusive().to_string(), "2,4-5");
     node.event(Event::Machine(whole)).unwrap();
@@ -256,7 +256,7 @@ fn a_sibling_that_comes_online_is_idle_too() {
 #[test]
 fn a_required_uncore_cache_bounds_creation_and_resize() {
     let mut node = node();
-    let require = |name, milli| wishing(guaranteed(name, milli), &[("uncore", "require")]);
+    let require = |name, milli| asking(guaranteed(name, milli), &[("uncore", "require")]);
     let a = require("a", 5000);
     assert_eq!(node.create(&a, "c", "a", 5000).unwrap(), "2-6");
     assert_eq!(node.create(&require("b", 6000), "c", "b", 6000).unwrap(), "8-13");
@@ -284,8 +284,8 @@ fn a_required_uncore_cache_bounds_creation_and_resize() {
 #[test]
 fn a_burstable_pod_can_have_exclusive_cpus() {
     let mut node = node();
-    let wishes = [("cpus", "exclusive")];
-    let burstable = wishing(pod("a", Qos::Burstable, 4000), &wishes);
+    let pod_options = [("cpus", "exclusive")];
+    let burstable = asking(pod("a", Qos::Burstable, 4000), &pod_options);
     let container = Container {
         cpu: CpuRequest { request: Some(MilliCpu(2000)), limit: Some(MilliCpu(4000)) },
         ..container(&burstable, "c", "a", 0)
@@ -294,7 +294,7 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
     let setting = node.event(event).unwrap().unwrap();
     assert!(setting.is_exclusive());
     assert_eq!(setting.cpus().to_string(), "2-3");
-    // It keeps them after a restart of the plugin, even if the wish is no longer allowed.
+    // It keeps them after a restart of the plugin, even if the pod option is no longer allowed.
     let claims: Vec<Claim> = node.ledger.claims().collect();
     for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
     {
@@ -311,13 +311,13 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
     let refused = node.event(event(Container { cpu: three, ..second.clone() })).unwrap_err();
     assert_eq!(
         refused,
-        "WishUnmetError: cpus: exclusive is more than the CPU limit of the pod leaves for this container"
+        "PodOptionUnmetError: cpus: exclusive is more than the CPU limit of the pod leaves for this container"
     );
     let half = CpuRequest { request: Some(MilliCpu(500)), limit: None };
     let refused = node.event(event(Container { cpu: half, ..second })).unwrap_err();
     assert_eq!(
         refused,
-        "WishUnmetError: cpus: exclusive needs a request for whole CPUs, but 500m CPUs are requested"
+        "PodOptionUnmetError: cpus: exclusive needs a request for whole CPUs, but 500m CPUs are requested"
     );
 }
 
@@ -333,7 +333,7 @@ fn a_namespace_default_refuses_no_container() {
 #[test]
 fn a_pod_can_opt_out_of_exclusive_cpus() {
     let mut node = node();
-    let a = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
+    let a = asking(guaranteed("a", 14_000), &[("cpus", "shared")]);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "0-15");
     // It keeps no CPUs free for the rest of its budget.
     let b = guaranteed("b", 14_000);
@@ -341,7 +341,7 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
     node.check("a", "0-1");
     node.stop_pod(&b);
     let batch = Pod { namespace: "batch".to_owned(), ..guaranteed("d", 4000) };
-    let batch = wishing(batch, &[("smt", "whatever")]);
+    let batch = asking(batch, &[("smt", "whatever")]);
     assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
 }
 
@@ -349,11 +349,11 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
 #[test]
 fn a_pod_can_opt_out_except_for_one_container() {
     let mut node = node();
-    let wishes = [
+    let pod_options = [
         ("cpus.cpu-manager.nri.io/pod", "shared"),
         ("cpus.cpu-manager.nri.io/container.db", "exclusive"),
     ];
-    let a = Pod { annotations: wishes.into_iter().collect(), ..guaranteed("a", 6000) };
+    let a = Pod { annotations: pod_options.into_iter().collect(), ..guaranteed("a", 6000) };
     assert_eq!(node.create(&a, "web", "web", 2000).unwrap(), "0-15");
     let refused = node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap_err();
     assert!(refused.contains("available=10"), "{refused}");
@@ -377,11 +377,11 @@ fn a_pod_with_too_many_annotations_keeps_no_cpus_free() {
     assert!(refused.contains("available=12"), "{refused}");
     assert_eq!(node.create(&most, "c0", "a", 2000).unwrap(), "2-3");
 
-    let mut node = super::wishes::node();
+    let mut node = super::pod_options::node();
     let too_many = with_annotations(guaranteed("a", 2000), 65);
     node.ledger.apply(Event::RunPod(too_many.clone()));
     let refused = node.create(&too_many, "c0", "a", 2000).unwrap_err();
-    assert!(refused.starts_with("WishNotAllowedError: the pod has more than 64"), "{refused}");
+    assert!(refused.starts_with("PodOptionNotAllowedError: the pod has more than 64"), "{refused}");
     node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap();
     // In a namespace with policy none their number does not matter.
     let batch =
@@ -392,21 +392,22 @@ fn a_pod_with_too_many_annotations_keeps_no_cpus_free() {
 /// Annotations are parsed once, but the bounds of the namespace can change later.
 #[test]
 fn bounds_that_change_apply_to_known_annotations() {
-    let shared = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
+    let shared = asking(guaranteed("a", 14_000), &[("cpus", "shared")]);
     let mut node = node_with(Settings { namespaces: Default::default(), ..allowing(&[]) }, vec![]);
     node.ledger.apply(Event::RunPod(shared.clone()));
-    assert!(node.create(&shared, "c", "a", 14_000).unwrap_err().contains("may not wish"));
+    assert!(node.create(&shared, "c", "a", 14_000).unwrap_err().contains("may not pod option"));
     node.ledger.apply(Event::Settings(allowing(&[])));
     assert_eq!(node.create(&shared, "c", "a", 14_000).unwrap(), "0-15");
 }
 
 #[test]
-fn a_refused_wish_leaves_nothing_behind() {
+fn a_refused_pod_option_leaves_nothing_behind() {
     let mut node = node();
-    for (key, value, reason) in
-        [("smt", "isolated", "WishUnknownError"), ("uncore", "prefer", "WishNotAllowedError")]
-    {
-        let a = wishing(guaranteed("a", 2000), &[(key, value)]);
+    for (key, value, reason) in [
+        ("smt", "isolated", "PodOptionUnknownError"),
+        ("uncore", "prefer", "PodOptionNotAllowedError"),
+    ] {
+        let a = asking(guaranteed("a", 2000), &[(key, value)]);
         let refused = node.create(&a, "c", "a", 2000).unwrap_err();
         assert!(refused.starts_with(reason), "{refused}");
         assert_eq!(node.ledger.view().container_counts(), ContainerCounts::default());

@@ -1,4 +1,4 @@
-//! [`Wishes`]: the annotations by which a container overrides the node's configuration.
+//! [`PodOptions`]: the annotations by which a container overrides the node's configuration.
 
 use super::caches::{in_free_caches, whole_caches};
 use super::cores::{only_whole_cores, whole_cores};
@@ -75,9 +75,9 @@ impl Margin {
     }
 }
 
-/// The wishes of one container. `None` leaves the node's configuration in force.
+/// The pod options of one container. `None` leaves the node's configuration in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Wishes {
+pub struct PodOptions {
     pub uncore: Option<Uncore>,
     pub numa: Option<Numa>,
     pub smt: Option<Smt>,
@@ -85,13 +85,13 @@ pub struct Wishes {
     pub isolated: Option<IsolatedCpus>,
 }
 
-impl Wishes {
-    pub const NONE: Wishes =
-        Wishes { uncore: None, numa: None, smt: None, engine: None, isolated: None };
+impl PodOptions {
+    pub const NONE: PodOptions =
+        PodOptions { uncore: None, numa: None, smt: None, engine: None, isolated: None };
 
-    /// Whether no wish changes what an engine does. Engines know nothing of isolated CPUs.
+    /// Whether no pod option changes what an engine does. Engines know nothing of isolated CPUs.
     pub(super) fn are_default_for_engines(&self) -> bool {
-        Wishes { isolated: None, ..*self } == Wishes::NONE
+        PodOptions { isolated: None, ..*self } == PodOptions::NONE
     }
 
     /// Whether the SMT siblings of the container's CPUs stay idle.
@@ -118,10 +118,10 @@ impl Wishes {
         self.numa.is_none() && self.isolated.is_none() && self.margin() == Margin::NONE
     }
 
-    /// The node's settings, changed by these wishes. A wish overrides the options that contradict
-    /// it.
+    /// The node's settings, changed by these pod options. A pod option overrides the options that
+    /// contradict it.
     ///
-    /// Even in pod scope, a container with a wish about NUMA nodes or isolated CPUs, or with CPUs
+    /// Even in pod scope, a container with a pod option about NUMA nodes or isolated CPUs, or with CPUs
     /// that stay idle, has a separate affinity.
     pub fn settings(&self, node: &Settings) -> Settings {
         let mut settings = *node;
@@ -168,7 +168,7 @@ impl Wishes {
             (None, Some(Numa::Spread)) => EngineKind::Kubelet,
             (None, _) => node.engine,
         };
-        // The wish for `compact` overrides the options that `check_engine` would refuse.
+        // The pod option for `compact` overrides the options that `check_engine` would refuse.
         if settings.engine == EngineKind::Compact {
             options.distribute_cpus_across_numa = false;
             options.distribute_cpus_across_cores = false;
@@ -178,7 +178,7 @@ impl Wishes {
         settings
     }
 
-    /// The part of `free` that a container with these wishes may get.
+    /// The part of `free` that a container with these pod options may get.
     ///
     /// `held` are the CPUs that it has already: on their cores it keeps these threads. `free` must
     /// not have reserved CPUs.
@@ -197,8 +197,8 @@ impl Wishes {
             .collect()
     }
 
-    /// The part of `free` in uncore caches that a container with these wishes may use; `held` and
-    /// `free` are as in [`offered`](Wishes::offered).
+    /// The part of `free` in uncore caches that a container with these pod options may use; `held` and
+    /// `free` are as in [`offered`](PodOptions::offered).
     pub fn in_its_caches(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
         if self.takes_caches() { in_free_caches(topology, free, held) } else { *free }
     }

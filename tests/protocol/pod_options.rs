@@ -1,4 +1,4 @@
-//! Wishes of pods, the environment of containers, and their devices: over the wire, with the plugin
+//! Pod options, the environment of containers, and their devices: over the wire, with the plugin
 //! as it ships.
 
 use crate::node::Node;
@@ -56,7 +56,7 @@ fn environment(adjust: &wire::ContainerAdjustment) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wishes_decide_cpus_memory_nodes_and_environment() {
+async fn pod_options_decide_cpus_memory_nodes_and_environment() {
     for generation in ALL {
         let mut node = Node::start_on(generation, CONFIG, &machine()).await;
         let require = ("uncore.cpu-manager.nri.io/container.c", "require");
@@ -90,19 +90,19 @@ async fn wishes_decide_cpus_memory_nodes_and_environment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_and_forbidden_wishes_are_refused() {
+async fn unknown_and_forbidden_pod_options_are_refused() {
     let mut node = Node::start_on(Generation::V0_10, CONFIG, &machine()).await;
     for (annotation, value, expect) in [
         (
             "uncor.cpu-manager.nri.io/pod",
             "require",
-            "WishUnknownError: annotation uncor.cpu-manager.nri.io/pod: \"uncor\" is unknown, expected cpus or uncore or numa \
+            "PodOptionUnknownError: annotation uncor.cpu-manager.nri.io/pod: \"uncor\" is unknown, expected cpus or uncore or numa \
              or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency (did you mean uncore?)",
         ),
         (
             "uncore.cpu-manager.nri.io",
             "prefer",
-            "WishNotAllowedError: pods of namespace \"default\" may not wish for uncore: prefer; the administrator of the node \
+            "PodOptionNotAllowedError: pods of namespace \"default\" may not use the pod option uncore: prefer; the administrator of the node \
              allows it in the plugin's configuration, in the entry for this namespace: \
              namespaces: [{names: [default], allow: {uncore: [prefer]}}]",
         ),
@@ -112,7 +112,7 @@ async fn unknown_and_forbidden_wishes_are_refused() {
     }
     let other = ("uncore.cpu-manager.nri.io/container.other", "prefer");
     let a = create(&mut node, "a", 2000, other, Vec::new()).await.unwrap();
-    assert_eq!(a.linux.resources.cpu.cpus, "2-3", "the wish is of another container");
+    assert_eq!(a.linux.resources.cpu.cpus, "2-3", "the pod option is of another container");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,13 +133,13 @@ async fn annotations_for_crio_count_where_the_configuration_says_so() {
     let forbidding = format!("{CONFIG}compatibility: [crio]\n");
     let mut node = Node::start_on(Generation::V0_12, &forbidding, &machine()).await;
     let refused = create(&mut node, "a", 4000, crio, Vec::new()).await.unwrap_err();
-    let why = "WishNotAllowedError: pods of namespace \"default\" may not wish for interrupts: housekeeping;";
+    let why = "PodOptionNotAllowedError: pods of namespace \"default\" may not use the pod option interrupts: housekeeping;";
     assert!(refused.starts_with(why), "{refused}");
 }
 
 /// The refusal is short however many annotations a pod has, and other pods are not affected.
 #[tokio::test(start_paused = true)]
-async fn too_many_wishes_are_refused_without_repeating_them() {
+async fn too_many_pod_options_are_refused_without_repeating_them() {
     let mut node = Node::start_on(Generation::V0_12, CONFIG, &machine()).await;
     for count in [64, 65, 6096] {
         let mut pod = runtime::pod("many", 2000);
@@ -156,7 +156,7 @@ async fn too_many_wishes_are_refused_without_repeating_them() {
         let container = node.container(&pod, "c", "many", 2000);
         let answer = node.runtime.create(&pod, &container.wire).await;
         let refused = answer.err().map(|status| status.message);
-        let too_many = "WishNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; use \
+        let too_many = "PodOptionNotAllowedError: the pod has more than 64 annotations KEY.cpu-manager.nri.io; use \
                         KEY.cpu-manager.nri.io/pod for what applies to all of its containers";
         assert_eq!(refused.as_deref(), (count > 64).then_some(too_many), "{count}");
         node.runtime.report(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();

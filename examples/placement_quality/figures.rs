@@ -44,7 +44,7 @@ impl Figures {
 
     /// Percentage of the containers that fit into an uncore cache and are in one.
     pub(crate) fn aligned(&self) -> f64 {
-        100.0 * ratio(self.live.in_one_cache, self.live.fit_one_cache)
+        100.0 * ratio(self.live.in_one_uncore_cache, self.live.fit_one_uncore_cache)
     }
 
     /// Per container.
@@ -97,16 +97,16 @@ impl AddAssign<&Figures> for Figures {
         let LiveScore {
             samples,
             containers,
-            fit_one_cache,
-            in_one_cache,
+            fit_one_uncore_cache,
+            in_one_uncore_cache,
             excess_uncore_caches,
             excess_numa_nodes,
             shared_cores,
         } = &other.live;
         self.live.samples += samples;
         self.live.containers += containers;
-        self.live.fit_one_cache += fit_one_cache;
-        self.live.in_one_cache += in_one_cache;
+        self.live.fit_one_uncore_cache += fit_one_uncore_cache;
+        self.live.in_one_uncore_cache += in_one_uncore_cache;
         self.live.excess_uncore_caches += excess_uncore_caches;
         self.live.excess_numa_nodes += excess_numa_nodes;
         self.live.shared_cores += shared_cores;
@@ -131,8 +131,8 @@ impl fmt::Display for Figures {
              shared-cores={} used={used}/{capacity} refused={}+{} moved={}/{}",
             live.samples,
             live.containers,
-            live.fit_one_cache,
-            live.in_one_cache,
+            live.fit_one_uncore_cache,
+            live.in_one_uncore_cache,
             live.excess_uncore_caches,
             live.excess_numa_nodes,
             live.shared_cores,

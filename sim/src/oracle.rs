@@ -1062,7 +1062,7 @@ impl World {
         None
     }
 
-    /// Why a container's memory nodes are wrong under `exclusiveMems: follow-cpus`.
+    /// Why a container's memory nodes are wrong under `exclusiveMemoryNodes: follow-cpus`.
     fn wrong_memory(&self, container: &Container, allowed: CpuSet) -> Option<String> {
         let is_certain = container.created_with.1 == -1 && !self.oracle.is_unsteady;
         // Where memory is counted, claims decide about its nodes.

@@ -214,15 +214,15 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(why) = &node.exclusivity_because {
         writeln!(f, "cgroups:  exclusivity {}: {why}", node.config.exclusivity)?;
     }
-    for (group, why) in &node.distrusted_groups {
+    for (group, why) in &node.distrusted_cgroups {
         writeln!(f, "cgroups:  {group}: setting each cgroup below it individually: {why}")?;
     }
     for (pod, why) in &node.unbound_pods {
         writeln!(f, "cgroups:  pod {pod}: the runtime keeps it off exclusive CPUs: {why}")?;
     }
-    for (group, cpus) in &node.group_bounds {
+    for (group, cpus) in &node.cgroup_bounds {
         write!(f, "cgroups:  {group}: another program limits it to {}", wording::cpus(*cpus))?;
-        match node.group_bound_details.get(group) {
+        match node.cgroup_bound_details.get(group) {
             Some(details) => writeln!(
                 f,
                 " since {}; to remove the limit: {}",
@@ -298,8 +298,8 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(drift) = node.drift() {
         writeln!(f, "drifting: {drift}")?;
     }
-    if node.late > 0 {
-        let containers = count(node.late, "container");
+    if node.late_containers > 0 {
+        let containers = count(node.late_containers, "container");
         write!(f, "late:     {containers} waiting for an update by the runtime")?;
         if let Some(seconds) = node.runtime_change_seconds {
             write!(f, " ({seconds:.2} s each)")?;
@@ -314,8 +314,8 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     write_interrupts(f, node)?;
     write_noise(f, node)?;
     write_rebalance(f, node)?;
-    if node.kernel_refusals > 0 {
-        writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
+    if node.partition_refusals > 0 {
+        writeln!(f, "refused by the kernel: {}", count(node.partition_refusals, "time"))?;
     }
     write_records(f, "refused", &node.refusals)?;
     write_records(f, "troubles", &node.troubles)
@@ -456,20 +456,20 @@ fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
 }
 
 fn write_memory(f: &mut String, memory: &MemoryStatus) -> std::fmt::Result {
-    let head = ["", "memory", "allocatable", "given", "free"];
+    let head = ["", "memory", "allocatable", "allocated", "free"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in &memory.numa_nodes {
-        let [allocatable, given, free] = [one.allocatable, one.given, one.free].map(amount);
+        let [allocatable, allocated, free] = [one.allocatable, one.allocated, one.free].map(amount);
         rows.push(vec![
             format!("NUMA node {}", one.id),
             one.kind.clone(),
             allocatable,
-            given,
+            allocated,
             free,
         ]);
     }
     for one in &memory.together {
-        rows.push(vec![one.label(), one.kind.clone(), String::new(), amount(one.given)]);
+        rows.push(vec![one.label(), one.kind.clone(), String::new(), amount(one.allocated)]);
     }
     writeln!(f, "{}", table(&rows))?;
     let types = memory.types.iter().map(|one| {
@@ -529,7 +529,7 @@ fn row(one: &ContainerStatus) -> Vec<String> {
         numbers(&one.placement.numa_nodes),
         numbers(&one.placement.uncore_caches),
         cores.to_owned(),
-        one.kept_by.clone().unwrap_or_else(dash),
+        one.mechanism.clone().unwrap_or_else(dash),
         one.state.clone(),
         one.since.clone().or_else(|| one.created.clone()).unwrap_or_else(dash),
     ]

@@ -106,8 +106,8 @@ struct CpuEntry {
     /// The lowest CPU number of the core.
     core: Option<usize>,
     /// The lowest CPU number that shares the uncore cache.
-    uncore: Option<usize>,
-    numa: Option<usize>,
+    uncore_cache: Option<usize>,
+    numa_node: Option<usize>,
     socket: Option<usize>,
     online: bool,
 }
@@ -125,16 +125,16 @@ impl MachineReport {
         let online = topology.cpus().iter().map(|cpu| CpuEntry {
             cpu: cpu.id,
             core: Some(cpu.core),
-            uncore: Some(cpu.uncore),
-            numa: Some(cpu.numa),
+            uncore_cache: Some(cpu.uncore),
+            numa_node: Some(cpu.numa),
             socket: Some(cpu.socket),
             online: true,
         });
         let offline = topology.offline().iter().map(|cpu| CpuEntry {
             cpu: cpu.id,
             core: None,
-            uncore: None,
-            numa: cpu.numa,
+            uncore_cache: None,
+            numa_node: cpu.numa,
             socket: cpu.socket,
             online: false,
         });

@@ -18,7 +18,7 @@ pub(super) fn read(given: &Given<'_>, notice: &mut u32) -> Result<(), ConfigErro
 
 pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
     if settings.notice_seconds > 0 && settings.expose_cpus != Exposure::File {
-        return Err("a notice is given in files: it needs exposeCpus: file");
+        return Err("a notice is given in files: it needs exposeCPUs: file");
     }
     Ok(())
 }
@@ -38,19 +38,19 @@ mod tests {
 
     #[test]
     fn a_notice_needs_files() {
-        let followed = with("exposeCpus: file\nnoticeSeconds: 5\n").unwrap();
+        let followed = with("exposeCPUs: file\nnoticeSeconds: 5\n").unwrap();
         assert_eq!((followed.expose_cpus, followed.notice_seconds), (Exposure::File, 5));
         for (text, why) in [
             (
-                "exposeCpus: true\nnoticeSeconds: 5\n",
-                "a notice is given in files: it needs exposeCpus: file",
+                "exposeCPUs: environment\nnoticeSeconds: 5\n",
+                "a notice is given in files: it needs exposeCPUs: file",
             ),
             (
-                "exposeCpus: file\nnoticeSeconds: soon\n",
+                "exposeCPUs: file\nnoticeSeconds: soon\n",
                 "\"soon\" is no number of seconds from 0 to 300",
             ),
             (
-                "exposeCpus: file\nnoticeSeconds: 301\n",
+                "exposeCPUs: file\nnoticeSeconds: 301\n",
                 "\"301\" is no number of seconds from 0 to 300",
             ),
         ] {

@@ -100,13 +100,13 @@ const OWN: &[&dyn Field] = &[
         &mut values.partition
     }),
     &OneOf::boolean("strict", |values| &mut values.strict),
-    &OneOf::new("exposeCpus", &Exposure::ALL, Exposure::name, |values| {
+    &OneOf::new("exposeCPUs", &Exposure::ALL, Exposure::name, |values| {
         &mut values.settings.expose_cpus
     }),
     &Other::new("noticeSeconds", exposure::read, |values| &mut values.settings.notice_seconds)
         .or_default("0")
         .checked(exposure::check),
-    &OneOf::new("exclusiveMems", &[false, true], exclusive_mems, |values| {
+    &OneOf::new("exclusiveMemoryNodes", &[false, true], exclusive_memory_nodes, |values| {
         &mut values.settings.mems_follow_cpus
     }),
     &Other::new("memoryOnlyNodes", memory_only::read, |values| {
@@ -131,7 +131,7 @@ const SELECTION: [&str; 3] = ["names", "labels", "nodes"];
 /// What a KubeletConfiguration says of itself.
 pub(super) const HEADER: [&str; 2] = ["apiVersion", "kind"];
 
-fn exclusive_mems(follow_cpus: bool) -> &'static str {
+fn exclusive_memory_nodes(follow_cpus: bool) -> &'static str {
     if follow_cpus { "follow-cpus" } else { "all" }
 }
 

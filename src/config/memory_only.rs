@@ -31,7 +31,7 @@ pub(super) fn read(given: &Given<'_>, nodes: &mut NodeSet) -> Result<(), ConfigE
 
 pub(super) fn check(settings: &Settings) -> Result<(), &'static str> {
     if settings.memory_only_nodes != NodeSet::EMPTY && !settings.mems_follow_cpus {
-        return Err("all nodes are allowed unless exclusiveMems is follow-cpus");
+        return Err("all nodes are allowed unless exclusiveMemoryNodes is follow-cpus");
     }
     Ok(())
 }
@@ -50,16 +50,16 @@ mod tests {
     #[test]
     fn a_list_of_memory_only_nodes_needs_memory_that_follows_cpus() {
         assert_eq!(with("").unwrap(), NodeSet::EMPTY);
-        let nodes = with("exclusiveMems: follow-cpus\nmemoryOnlyNodes: 2-3,5\n").unwrap();
+        let nodes = with("exclusiveMemoryNodes: follow-cpus\nmemoryOnlyNodes: 2-3,5\n").unwrap();
         assert_eq!(nodes.to_string(), "2,3,5");
         for (more, why) in [
             ("memoryOnlyNodes: 2\n", "line 3: memoryOnlyNodes: all nodes are allowed unless"),
             (
-                "exclusiveMems: follow-cpus\nmemoryOnlyNodes: hbm\n",
+                "exclusiveMemoryNodes: follow-cpus\nmemoryOnlyNodes: hbm\n",
                 "line 4: memoryOnlyNodes: \"hbm\" is no list of NUMA nodes below 128",
             ),
             (
-                "exclusiveMems: follow-cpus\nmemoryOnlyNodes: 128\n",
+                "exclusiveMemoryNodes: follow-cpus\nmemoryOnlyNodes: 128\n",
                 "line 4: memoryOnlyNodes: \"128\" is no list",
             ),
         ] {

@@ -224,8 +224,8 @@ impl Config {
         };
         warn(
             settings.expose_cpus == Exposure::Environment,
-            "with exposeCpus: true, the environment of exclusive containers lists their CPUs, and \
-             these never move. Use exposeCpus: file, which follows moves, or remove rebalance",
+            "with exposeCPUs: environment, the environment of exclusive containers lists their CPUs, and \
+             these never move. Use exposeCPUs: file, which follows moves, or remove rebalance",
         );
         if settings.policy == Policy::None && !settings.reserved_namespaces.is_empty() {
             let why = "no effect without cpuManagerPolicy: static and its reserved CPUs";

@@ -123,14 +123,14 @@ fn every_mistake_that_is_independent_of_the_others_is_reported() {
         mistakes.lines().map(line).collect::<Vec<String>>()
     };
     let text = "strict: maybe\nreservedSystemCPU: 0-1\nplacement: best\nnodes:\n\
-                - names: [a]\n  strict: 1\n- exposeCpus: 2\nnoticeSeconds: 5\n";
+                - names: [a]\n  strict: 1\n- exposeCPUs: 2\nnoticeSeconds: 5\n";
     let lines = report(text);
     let expect = [
         "line 1: strict: \"maybe\" is unknown",
         "line 2: unknown field \"reservedSystemCPU\"",
         "line 3: placement: \"best\" is unknown",
         "line 6: strict: \"1\" is unknown",
-        "line 7: exposeCpus: \"2\" is unknown",
+        "line 7: exposeCPUs: \"2\" is unknown",
         "line 7: nodes: this entry matches no node",
     ];
     assert_eq!(lines.len(), expect.len(), "{lines:#?}");
@@ -217,23 +217,24 @@ fn containers_learn_their_cpus_only_with_expose_cpus() {
         resolve(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}")).unwrap()
     };
     assert_eq!(with("").expose_cpus, Exposure::None);
-    assert_eq!(with("exposeCpus: true\n").expose_cpus, Exposure::Environment);
+    assert_eq!(with("exposeCPUs: environment\n").expose_cpus, Exposure::Environment);
     refuses(
-        "exposeCpus: always\n",
-        "line 1: exposeCpus: \"always\" is unknown, expected false or true or file",
+        "exposeCPUs: always\n",
+        "line 1: exposeCPUs: \"always\" is unknown, expected false or true or file",
     );
 }
 
 #[test]
 fn memory_follows_cpus_only_with_exclusive_mems() {
     for (value, follows) in [("all", false), ("follow-cpus", true)] {
-        let text =
-            format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\nexclusiveMems: {value}\n");
+        let text = format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nexclusiveMemoryNodes: {value}\n"
+        );
         assert_eq!(resolve(&text).unwrap().mems_follow_cpus, follows, "{text}");
     }
     refuses(
-        "exclusiveMems: follow\n",
-        "line 1: exclusiveMems: \"follow\" is unknown, expected all or follow-cpus",
+        "exclusiveMemoryNodes: follow\n",
+        "line 1: exclusiveMemoryNodes: \"follow\" is unknown, expected all or follow-cpus",
     );
 }
 

@@ -92,8 +92,8 @@ impl DecisionLog {
         Refusal(why)
     }
 
-    pub(super) fn kernel_refused(&mut self, subject: Subject, why: String) {
-        self.history().kernel_refused(now(), subject, why);
+    pub(super) fn partition_refused(&mut self, subject: Subject, why: String) {
+        self.history().partition_refused(now(), subject, why);
     }
 
     /// The history for a change. Views that were made before keep the history that they have.

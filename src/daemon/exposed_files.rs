@@ -1,4 +1,4 @@
-//! [`ExposedFiles`]: keeps the files that name containers' CPUs (`exposeCpus: file`) up to date.
+//! [`ExposedFiles`]: keeps the files that name containers' CPUs (`exposeCPUs: file`) up to date.
 //!
 //! A program must never run on a CPU that its file does not name. So the file names old and new CPUs
 //! before cgroups change, and only the new ones when the container has left the old ones.
@@ -242,7 +242,7 @@ impl ExposedFiles {
         }
         let result = self.directories.write(id, &shown.content(machine));
         if let Err(error) = &result {
-            log::error!("exposeCpus: cannot write the files of container {}: {error}", id.0);
+            log::error!("exposeCPUs: cannot write the files of container {}: {error}", id.0);
         }
         let written = result.is_ok();
         self.files.insert(id.clone(), Files::Follow { shown, written });
@@ -252,7 +252,7 @@ impl ExposedFiles {
     fn remove(&mut self, id: &ContainerId) {
         self.files.remove(id);
         if let Err(error) = self.directories.remove(id) {
-            log::error!("exposeCpus: cannot remove the files of container {}: {error}", id.0);
+            log::error!("exposeCPUs: cannot remove the files of container {}: {error}", id.0);
             self.files.insert(id.clone(), Files::Left);
         }
     }

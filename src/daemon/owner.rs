@@ -612,7 +612,7 @@ impl Owner {
         due.hold_back(|id| early.contains(id));
     }
 
-    /// Lets a new container know its exclusive CPUs, as `exposeCpus` says.
+    /// Lets a new container know its exclusive CPUs, as `exposeCPUs` says.
     fn expose(&mut self, id: &ContainerId, reach: Reach, response: &mut Response) {
         let machine = self.ledger.topology();
         let settings = self.ledger.settings();
@@ -776,7 +776,7 @@ impl Owner {
             self.repaired(&target, &drift, Action::Written);
         }
         for (target, why) in refused {
-            self.record.kernel_refused(target.subject, why);
+            self.record.partition_refused(target.subject, why);
         }
     }
 

@@ -164,7 +164,7 @@ fn write_row(html: &mut String, one: &ContainerStatus, at: &str) -> fmt::Result 
         escaped(&name),
         list(&one.cpus.to_string()),
         placement(one),
-        escaped(one.kept_by.as_deref().unwrap_or_default()),
+        escaped(one.mechanism.as_deref().unwrap_or_default()),
         one.since.as_ref().or(one.created.as_ref()).map(|since| age(since, at)).unwrap_or_default(),
         escaped(&one.state)
     )

@@ -72,7 +72,7 @@ impl Drift {
         "partition",
         "effective",
         "process",
-        "quota",
+        "pod_quota",
         "container_quota",
         "inherited_affinity",
     ];
@@ -84,7 +84,7 @@ impl Drift {
             Drift::Partition(_) => "partition",
             Drift::Effective(_) => "effective",
             Drift::Process(..) => "process",
-            Drift::Quota(_) => "quota",
+            Drift::Quota(_) => "pod_quota",
             Drift::OwnQuota(_) => "container_quota",
             Drift::Inherited(..) => "inherited_affinity",
         }

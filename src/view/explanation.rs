@@ -54,7 +54,7 @@ pub struct Explanation {
 pub struct DecisionStatus {
     pub at: String,
     /// The number of CPUs that the container asked for.
-    pub asked: usize,
+    pub requested: usize,
     /// In pod scope: the number of CPUs for which the pod's NUMA affinity was chosen.
     pub pod_cpus: Option<usize>,
     pub free: CpuSet,
@@ -493,7 +493,7 @@ impl Case<'_> {
         });
         DecisionStatus {
             at: record.at.to_string(),
-            asked: request.cpus,
+            requested: request.cpus,
             pod_cpus: request.pod.map(|pod| pod.cpus),
             free: self.available(request, &request.free),
             reusable: request.reuse.cpus,

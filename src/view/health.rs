@@ -56,7 +56,7 @@ pub(crate) fn warnings(view: &NodeView) -> Vec<String> {
         format!("{stalled}: until it has, exclusive CPUs are given to no new container")
     }));
     warnings.extend(node.own.cannot_write_groups.clone());
-    let distrusted = node.own.distrusted_groups.iter();
+    let distrusted = node.own.distrusted_cgroups.iter();
     warnings.extend(distrusted.map(|(group, why)| {
         format!("cgroup {group}: setting each cgroup below it individually: {why}")
     }));
@@ -97,12 +97,12 @@ mod tests {
             late: 0,
             times_late: 0,
             change_takes: None,
-            kernel_refusals: 0,
+            partition_refusals: 0,
             cannot_write_groups: None,
             exclusivity_because: None,
-            distrusted_groups: Vec::new(),
+            distrusted_cgroups: Vec::new(),
             unbound_pods: Vec::new(),
-            group_bounds: Vec::new(),
+            cgroup_bounds: Vec::new(),
             foreign_partitions: Vec::new(),
             kubelet_devices: KubeletDevices::default(),
             pool_writes: 0,
@@ -194,7 +194,7 @@ mod tests {
         own.config.waiting = vec!["strict"];
         own.stalled_disk = Some("/state: the disk has not finished a write for 7.1 s".to_owned());
         own.cannot_write_groups = Some("cgroups cannot be written".to_owned());
-        own.distrusted_groups = vec![("kubepods/burstable".to_owned(), "cleared".to_owned())];
+        own.distrusted_cgroups = vec![("kubepods/burstable".to_owned(), "cleared".to_owned())];
         own.quiet.obstacle = Some("interrupts stay as they are".to_owned());
         own.quiet.stalled = Some(std::time::Duration::from_secs(12));
         assert_eq!(obstacles(&view), [""; 0]);

@@ -150,7 +150,7 @@ impl History {
         push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }
 
-    pub fn kernel_refused(&mut self, at: Moment, subject: Subject, why: String) {
+    pub fn partition_refused(&mut self, at: Moment, subject: Subject, why: String) {
         let happened = Happened::KernelRefused(why);
         push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }

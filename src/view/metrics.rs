@@ -164,7 +164,7 @@ impl Families {
         let rejections = by("reason", &counters.rejections);
         self.counters("nri_cpu_manager_rejections_total", help, rejections);
         let help = "Changes for containers that exist, sent along with answers.";
-        self.counter("nri_cpu_manager_updates_total", help, counters.updates);
+        self.counter("nri_cpu_manager_container_updates_total", help, counters.updates);
     }
 
     fn moves(&mut self, view: &View) {
@@ -192,8 +192,8 @@ impl Families {
     fn alignment(&mut self, view: &View) {
         let LiveScore {
             containers,
-            fit_one_cache,
-            in_one_cache,
+            fit_one_uncore_cache,
+            in_one_uncore_cache,
             excess_uncore_caches,
             excess_numa_nodes,
             shared_cores,
@@ -202,15 +202,15 @@ impl Families {
         let help = "Containers with exclusive CPUs that exist: all, those no larger than the largest uncore cache, and those of them in one.";
         let counts = [
             ("all", containers),
-            ("fits_one_uncore_cache", fit_one_cache),
-            ("in_one_uncore_cache", in_one_cache),
+            ("fit_one_uncore_cache", fit_one_uncore_cache),
+            ("in_one_uncore_cache", in_one_uncore_cache),
         ];
-        self.gauges("nri_cpu_manager_live_containers", help, by("alignment", counts));
+        self.gauges("nri_cpu_manager_exclusive_containers", help, by("alignment", counts));
         let help = "Uncore caches and NUMA nodes of containers with exclusive CPUs beyond the fewest possible.";
         let excess = [("uncore_cache", excess_uncore_caches), ("numa_node", excess_numa_nodes)];
-        self.gauges("nri_cpu_manager_live_excess", help, by("boundary", excess));
+        self.gauges("nri_cpu_manager_excess_domains", help, by("boundary", excess));
         let help = "Cores that containers with exclusive CPUs share with another one.";
-        self.gauge("nri_cpu_manager_live_shared_cores", help, shared_cores);
+        self.gauge("nri_cpu_manager_split_cores", help, shared_cores);
     }
 
     fn drifts(&mut self, own: &OwnFigures) {
@@ -233,7 +233,7 @@ impl Families {
         let help = "Containers that were not as decided at the last check pass, as the runtime is still about to change them.";
         self.gauge("nri_cpu_manager_late_containers", help, own.late);
         let help = "Times that a check pass found a container which the runtime was still about to change.";
-        self.counter("nri_cpu_manager_late_total", help, own.times_late);
+        self.counter("nri_cpu_manager_late_findings_total", help, own.times_late);
         let help = "How long the runtime takes to change a container, on the average of late; 0 before that was measured.";
         let takes = own.change_takes.unwrap_or_default().as_secs_f64();
         self.gauge("nri_cpu_manager_runtime_change_seconds", help, takes);
@@ -242,7 +242,7 @@ impl Families {
     fn exclusivity(&mut self, node: &NodeFigures) {
         let own = &node.own;
         let help = "Times that the kernel made no partition for a container; cgroups keep others off its CPUs instead.";
-        self.counter("nri_cpu_manager_kernel_refusals_total", help, own.kernel_refusals);
+        self.counter("nri_cpu_manager_partition_refusals_total", help, own.partition_refusals);
         let writable = u8::from(own.cannot_write_groups.is_none());
         let help =
             "Whether control groups can be written; if not, the runtime alone can repair drifts.";
@@ -252,9 +252,13 @@ impl Families {
         let help = "Writes of the shared pool into the groups above containers.";
         self.counter("nri_cpu_manager_pool_writes_total", help, own.pool_writes);
         let help = "Whether the runtime keeps exclusivity though groups were to.";
-        self.gauge("nri_cpu_manager_groups_given_up", help, u8::from(node.given_up().is_some()));
+        self.gauge(
+            "nri_cpu_manager_exclusivity_fallback",
+            help,
+            u8::from(node.given_up().is_some()),
+        );
         let help = "Cgroups that cannot be relied on at present: those below are bound one by one.";
-        self.gauge("nri_cpu_manager_distrusted_groups", help, own.distrusted_groups.len());
+        self.gauge("nri_cpu_manager_distrusted_cgroups", help, own.distrusted_cgroups.len());
         let help =
             "Pods that the runtime keeps off exclusive CPUs though cgroups do so for others.";
         self.gauge("nri_cpu_manager_unbound_pods", help, own.unbound_pods.len());
@@ -304,7 +308,11 @@ impl Families {
         self.counters("nri_cpu_manager_noise_seconds_total", help, seconds);
         let help = "How often threads of containers had to make way on their exclusive CPUs.";
         let switches = noise.totals.iter().map(|(cpu, one)| (cpu, one.involuntary));
-        self.counters("nri_cpu_manager_involuntary_switches_total", help, by("cpu", switches));
+        self.counters(
+            "nri_cpu_manager_involuntary_context_switches_total",
+            help,
+            by("cpu", switches),
+        );
         let help = "Exclusive CPUs on which something unexpected ran or fired in the last minute.";
         self.gauge("nri_cpu_manager_noisy_cpus", help, noise.noisy().len());
         let visibility = noise.recent.as_ref().map(|recent| recent.visibility);
@@ -332,17 +340,18 @@ impl Families {
         let caches = DomainStatus::uncore_caches(view);
         let nodes = DomainStatus::numa_nodes(view);
         let help = "CPUs of an uncore cache that could become exclusive now.";
-        let free = by("uncore", caches.iter().map(|cache| (cache.id, cache.free.len())));
-        self.gauges("nri_cpu_manager_uncore_free_cpus", help, free);
+        let free = by("uncore_cache", caches.iter().map(|cache| (cache.id, cache.free.len())));
+        self.gauges("nri_cpu_manager_uncore_cache_free_cpus", help, free);
         let help = "CPUs of an uncore cache that are exclusive.";
-        let exclusive = by("uncore", caches.iter().map(|cache| (cache.id, cache.exclusive.len())));
-        self.gauges("nri_cpu_manager_uncore_exclusive_cpus", help, exclusive);
+        let exclusive =
+            by("uncore_cache", caches.iter().map(|cache| (cache.id, cache.exclusive.len())));
+        self.gauges("nri_cpu_manager_uncore_cache_exclusive_cpus", help, exclusive);
         let help = "CPUs of a NUMA node that could become exclusive now.";
         let free = by("numa_node", nodes.iter().map(|node| (node.id, node.free.len())));
-        self.gauges("nri_cpu_manager_numa_free_cpus", help, free);
+        self.gauges("nri_cpu_manager_numa_node_free_cpus", help, free);
         let help = "CPUs of a NUMA node that are exclusive.";
         let exclusive = by("numa_node", nodes.iter().map(|node| (node.id, node.exclusive.len())));
-        self.gauges("nri_cpu_manager_numa_exclusive_cpus", help, exclusive);
+        self.gauges("nri_cpu_manager_numa_node_exclusive_cpus", help, exclusive);
         let scattered = [("numa_node", &nodes), ("uncore_cache", &caches)];
         let scattered = scattered
             .map(|(boundary, domains)| (boundary, DomainStatus::fragmentation(view, domains)));
@@ -368,10 +377,11 @@ impl Families {
         let help = "Memory of a NUMA node for containers, by type.";
         let all = nodes().map(|one| of_node(one.id, &one.kind, one.allocatable));
         self.gauges("nri_cpu_manager_memory_allocatable_bytes", help, all);
-        let help = "Memory that containers were given, by NUMA node and type; under several nodes that of containers which have these together.";
-        let alone = nodes().map(|one| of_node(one.id, &one.kind, one.given));
-        let together = memory.together.iter().map(|one| of_node(one.list(), &one.kind, one.given));
-        self.gauges("nri_cpu_manager_memory_given_bytes", help, alone.chain(together));
+        let help = "Memory that is allocated to containers, by NUMA node and type; under several nodes that of containers which have these together.";
+        let alone = nodes().map(|one| of_node(one.id, &one.kind, one.allocated));
+        let together =
+            memory.together.iter().map(|one| of_node(one.list(), &one.kind, one.allocated));
+        self.gauges("nri_cpu_manager_memory_allocated_bytes", help, alone.chain(together));
         let help = "The largest request for memory that fits a NUMA node alone, by type.";
         let free = nodes().map(|one| of_node(one.id, &one.kind, one.free));
         self.gauges("nri_cpu_manager_memory_free_bytes", help, free);
@@ -416,7 +426,7 @@ impl Families {
         self.gauge("nri_cpu_manager_config_last_reload_success_timestamp_seconds", help, loaded);
         let line = config.fault.as_ref().and_then(|fault| fault.line);
         let help = "The line at fault of a configuration that cannot be used; 0 if there is none.";
-        self.gauge("nri_cpu_manager_config_fault_line", help, line.unwrap_or(0));
+        self.gauge("nri_cpu_manager_config_error_line", help, line.unwrap_or(0));
         let help = "Fields of the configuration that were changed and are followed only after a restart of the plugin.";
         self.gauge("nri_cpu_manager_config_fields_waiting_for_restart", help, config.waiting.len());
         let help = "Changes of the configuration, by what became of them.";
@@ -505,7 +515,7 @@ mod tests {
             "kubelet_memory_manager_pinning_requests_total 3",
             "kubelet_memory_manager_pinning_errors_total 0",
             r#"nri_cpu_manager_memory_allocatable_bytes{numa_node="1",type="memory"} 100"#,
-            r#"nri_cpu_manager_memory_given_bytes{numa_node="0",type="memory"} 0"#,
+            r#"nri_cpu_manager_memory_allocated_bytes{numa_node="0",type="memory"} 0"#,
             r#"nri_cpu_manager_memory_free_bytes{numa_node="1",type="memory"} 100"#,
             r#"nri_cpu_manager_memory_free_in_all_nodes_bytes{type="memory"} 200"#,
             r#"nri_cpu_manager_memory_fragmentation{type="memory"} 0"#,
@@ -552,11 +562,11 @@ mod tests {
         };
         let text = text(&NoiseFigures { recent: Some(recent), totals, obstacle: None });
         for line in [
-            r#"nri_cpu_manager_noise_events_total{cpu="4",kind="host-process"} 12"#,
-            r#"nri_cpu_manager_noise_events_total{cpu="4",kind="device-interrupt"} 7"#,
-            r#"nri_cpu_manager_noise_seconds_total{cpu="4",kind="host-process"} 1.04"#,
-            r#"nri_cpu_manager_noise_seconds_total{cpu="4",kind="per-cpu-thread"} 0.01"#,
-            r#"nri_cpu_manager_involuntary_switches_total{cpu="4"} 5"#,
+            r#"nri_cpu_manager_noise_events_total{cpu="4",kind="host_process"} 12"#,
+            r#"nri_cpu_manager_noise_events_total{cpu="4",kind="device_interrupt"} 7"#,
+            r#"nri_cpu_manager_noise_seconds_total{cpu="4",kind="host_process"} 1.04"#,
+            r#"nri_cpu_manager_noise_seconds_total{cpu="4",kind="per_cpu_thread"} 0.01"#,
+            r#"nri_cpu_manager_involuntary_context_switches_total{cpu="4"} 5"#,
             "nri_cpu_manager_noisy_cpus 1",
             r#"nri_cpu_manager_noise_visibility{visibility="host"} 1"#,
             r#"nri_cpu_manager_noise_visibility{visibility="processes"} 0"#,

@@ -64,19 +64,19 @@ pub struct OwnFigures {
     /// How long the runtime takes to change a container; `None` before the first measurement.
     pub change_takes: Option<Duration>,
     /// How often the kernel refused a partition for a container.
-    pub kernel_refusals: u64,
+    pub partition_refusals: u64,
     /// What follows from cgroups that are not writable; `None` if they are.
     pub cannot_write_groups: Option<String>,
     /// Why the mechanism is not the configuration's first choice; `None` if it is.
     pub exclusivity_because: Option<String>,
     /// Cgroups that cannot be relied on at present, and why: each child cgroup is bound
     /// individually.
-    pub distrusted_groups: Vec<(String, String)>,
+    pub distrusted_cgroups: Vec<(String, String)>,
     /// Pods, by uid, whose shared containers the runtime updates although cgroups bind others, and
     /// why.
     pub unbound_pods: Vec<(String, String)>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
-    pub group_bounds: Vec<GroupBound>,
+    pub cgroup_bounds: Vec<GroupBound>,
     /// Cpuset partitions of other programs, by cgroup.
     pub foreign_partitions: Vec<(String, CpuSet)>,
     /// Whether the kubelet says where devices are.

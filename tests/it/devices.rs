@@ -135,7 +135,7 @@ async fn gpus_that_are_numa_nodes_count_for_the_nearest_node_with_cpus() {
             }
         };
         let machine = Machine { memory_only: 4, ..server() };
-        let config = format!("{}exclusiveMems: follow-cpus\n", config("restricted"));
+        let config = format!("{}exclusiveMemoryNodes: follow-cpus\n", config("restricted"));
         let node = ObservedDaemon::prepared(&machine, &config, grace).await;
         assert_eq!(created(&node, "a", 2000, files(&[2, 3])).await.unwrap(), "16-17");
         assert_eq!(created(&node, "b", 2000, files(&[0])).await.unwrap(), "2-3");

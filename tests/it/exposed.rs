@@ -1,4 +1,4 @@
-//! `exposeCpus: file`: the content of containers' files, and when it changes.
+//! `exposeCPUs: file`: the content of containers' files, and when it changes.
 
 use crate::support::daemon::{Daemon, fragmented, in_group, write_group};
 use crate::support::events::{create, local};
@@ -38,7 +38,7 @@ async fn resized(daemon: &Daemon, (pod, container): (Pod, Container), milli: u64
 #[tokio::test(start_paused = true)]
 async fn files_follow_a_containers_cpus() {
     local(async {
-        let daemon = Daemon::with_kubelet("exposeCpus: file\n", None);
+        let daemon = Daemon::with_kubelet("exposeCPUs: file\n", None);
         let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let answer = daemon.event(create).await.unwrap();
@@ -81,7 +81,7 @@ async fn files_follow_a_containers_cpus() {
 #[tokio::test(start_paused = true)]
 async fn files_announce_a_shrink_before_it_happens() {
     local(async {
-        let config = "exposeCpus: file\ncpuManagerPolicyOptions: {scale-delay-time: 4s}\n";
+        let config = "exposeCPUs: file\ncpuManagerPolicyOptions: {scale-delay-time: 4s}\n";
         let daemon = Daemon::with_kubelet(config, None);
         let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
@@ -113,7 +113,7 @@ async fn files_announce_a_shrink_before_it_happens() {
 async fn files_name_each_part_of_a_mixed_container() {
     local(async {
         let namespaces = "namespaces: [{names: [ns], allow: {cpus: [exclusive+shared]}}]\n";
-        let daemon = Daemon::with_kubelet(&format!("exposeCpus: file\n{namespaces}"), None);
+        let daemon = Daemon::with_kubelet(&format!("exposeCPUs: file\n{namespaces}"), None);
         let (mut pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 2000), "0-15");
         pod.annotations = [("cpus.cpu-manager.nri.io", "exclusive+shared")].into_iter().collect();
         let create_a = Admission::Create { pod: pod.clone(), container: container.clone() };
@@ -136,7 +136,7 @@ async fn files_name_each_part_of_a_mixed_container() {
 async fn no_creation_waits_for_a_notice() {
     for (notice, expected) in [(0, "8-15"), (5, "2-7,10-11")] {
         local(async {
-            let more = format!("{MOVES}exposeCpus: file\nnoticeSeconds: {notice}\n");
+            let more = format!("{MOVES}exposeCPUs: file\nnoticeSeconds: {notice}\n");
             let daemon = Daemon::with_kubelet(&more, None);
             fragmented(&daemon).await;
             let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
@@ -150,7 +150,7 @@ async fn no_creation_waits_for_a_notice() {
 #[tokio::test(start_paused = true)]
 async fn files_announce_a_move_after_another_pod_has_ended() {
     local(async {
-        let more = "exclusivity: groups\nexposeCpus: file\nnoticeSeconds: 300\n";
+        let more = "exclusivity: groups\nexposeCPUs: file\nnoticeSeconds: 300\n";
         let daemon = Daemon::with_kubelet(&format!("{MOVES}{more}"), None);
         daemon.event(Event::Synchronize { pods: vec![], containers: vec![] }).await.unwrap();
         let run = async |name: &str, milli, set: &str| {
@@ -175,7 +175,7 @@ async fn files_announce_a_move_after_another_pod_has_ended() {
 #[tokio::test(start_paused = true)]
 async fn directories_of_an_earlier_process_are_taken_over() {
     local(async {
-        let daemon = Daemon::with_kubelet("exposeCpus: file\n", None);
+        let daemon = Daemon::with_kubelet("exposeCPUs: file\n", None);
         let exposed = daemon.paths.state_dir.join("exposed");
         for id in ["id-a", "id-gone"] {
             fs::create_dir_all(exposed.join(id)).unwrap();
@@ -202,7 +202,7 @@ async fn files_outlast_a_list_while_the_kubelet_assigns_cpus() {
     const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":0}"#;
     local(async {
-        let daemon = Daemon::with_kubelet("exposeCpus: file\n", None);
+        let daemon = Daemon::with_kubelet("exposeCPUs: file\n", None);
         let (pod, container) = in_group(&daemon, "a", (Qos::Guaranteed, 4000), "2-5");
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let directory = daemon.event(create).await.unwrap().directory.unwrap();

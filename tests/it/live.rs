@@ -179,7 +179,7 @@ async fn an_invalid_file_changes_nothing_and_is_reported_everywhere() {
             &metrics,
             &[
                 "\nnri_cpu_manager_config_last_reload_successful 0\n",
-                "\nnri_cpu_manager_config_fault_line 3\n",
+                "\nnri_cpu_manager_config_error_line 3\n",
                 "\nnri_cpu_manager_config_reloads_total{result=\"rejected\"} 1\n",
                 "\nnri_cpu_manager_config_reloads_total{result=\"applied\"} 0\n",
             ],
@@ -198,14 +198,14 @@ async fn an_invalid_file_changes_nothing_and_is_reported_everywhere() {
 
         // The repaired file equals the configuration in force.
         fs::write(file, CONFIG).unwrap();
-        until(&daemon, |status| source(status).state == "in-force").await;
+        until(&daemon, |status| source(status).state == "in_force").await;
         assert_eq!(get(address, "/readyz").await, (200, "ok\n".to_owned()));
         let (_, metrics) = get(address, "/metrics").await;
         has(
             &metrics,
             &[
                 "\nnri_cpu_manager_config_last_reload_successful 1\n",
-                "\nnri_cpu_manager_config_fault_line 0\n",
+                "\nnri_cpu_manager_config_error_line 0\n",
                 "\nnri_cpu_manager_config_reloads_total{result=\"rejected\"} 3\n",
                 "\nnri_cpu_manager_config_reloads_total{result=\"unchanged\"} 1\n",
             ],
@@ -222,7 +222,7 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
         let address = listen(&daemon).await;
         let more = "strict: true\nexclusivity: runtime\ncpusetPartition: isolated\n";
         daemon.swap_config(&format!("{}{more}", CONFIG.replace("0-1", "0-3")));
-        let status = until(&daemon, |status| source(status).state == "restart-needed").await;
+        let status = until(&daemon, |status| source(status).state == "restart_needed").await;
         let waiting = ["exclusivity", "cpusetPartition", "strict"];
         assert_eq!(source(&status).waiting_for_restart, waiting);
         let config = &status.node.as_ref().unwrap().config;
@@ -240,7 +240,7 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
         );
 
         daemon.swap_config(CONFIG);
-        until(&daemon, |status| source(status).state == "in-force").await;
+        until(&daemon, |status| source(status).state == "in_force").await;
         // A configuration with which the plugin could not start is rejected at once.
         daemon.swap_config(&format!("{CONFIG}exclusivity: kernel\n"));
         let status = until(&daemon, rejected).await;

@@ -255,9 +255,9 @@ fn the_dashboard_shows_alignment_moves_foreign_partitions_and_fallbacks() {
     let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
     for metric in [
         "cgroups_writable",
-        "distrusted_groups",
+        "distrusted_cgroups",
         "foreign_partition_cpus",
-        "groups_given_up",
+        "exclusivity_fallback",
         "live_containers",
         "live_excess",
         "live_shared_cores",

@@ -165,21 +165,21 @@ async fn decisions_and_assigned_cpus_are_counted() {
             ("nri_cpu_manager_rejections_total{reason=\"UnexpectedAdmissionError\"}", 1.0),
             ("nri_cpu_manager_rejections_total{reason=\"TopologyAffinityError\"}", 0.0),
             // The shared container, twice.
-            ("nri_cpu_manager_updates_total", 2.0),
+            ("nri_cpu_manager_container_updates_total", 2.0),
             ("nri_cpu_manager_handler_duration_seconds_count{event=\"create\"}", 4.0),
             ("nri_cpu_manager_handler_duration_seconds_count{event=\"synchronize\"}", 1.0),
             ("nri_cpu_manager_cpus{state=\"free\"}", 2.0),
             ("nri_cpu_manager_cpus{state=\"exclusive\"}", 12.0),
             ("nri_cpu_manager_cpus{state=\"reserved\"}", 2.0),
-            ("nri_cpu_manager_uncore_free_cpus{uncore=\"0\"}", 2.0),
-            ("nri_cpu_manager_uncore_exclusive_cpus{uncore=\"8\"}", 8.0),
-            ("nri_cpu_manager_numa_free_cpus{numa_node=\"1\"}", 0.0),
+            ("nri_cpu_manager_uncore_cache_free_cpus{uncore=\"0\"}", 2.0),
+            ("nri_cpu_manager_uncore_cache_exclusive_cpus{uncore=\"8\"}", 8.0),
+            ("nri_cpu_manager_numa_node_free_cpus{numa_node=\"1\"}", 0.0),
             ("nri_cpu_manager_fragmentation{boundary=\"uncore_cache\"}", 0.0),
             ("nri_cpu_manager_containers{state=\"exclusive\"}", 2.0),
             ("nri_cpu_manager_containers{state=\"shared\"}", 1.0),
             ("nri_cpu_manager_moves_total{reason=\"conflict\"}", 0.0),
             ("nri_cpu_manager_drifts_total{kind=\"cpuset\"}", 0.0),
-            ("nri_cpu_manager_kernel_refusals_total", 0.0),
+            ("nri_cpu_manager_partition_refusals_total", 0.0),
             ("nri_cpu_manager_connected", 1.0),
             ("nri_cpu_manager_synchronized", 1.0),
             ("nri_cpu_manager_reconnects_total", 0.0),
@@ -401,7 +401,7 @@ async fn every_metric_is_documented() {
                 // No drift has been repaired yet, memory is not counted, and no CPU is exclusive.
                 let absent = name == "nri_cpu_manager_drift_repairs_total"
                     || name.contains("_noise_")
-                    || name == "nri_cpu_manager_involuntary_switches_total"
+                    || name == "nri_cpu_manager_involuntary_context_switches_total"
                     || name.contains("_memory_")
                     || name.starts_with('/');
                 assert!(absent, "{name} is documented and does not exist");

@@ -251,8 +251,8 @@ fn live_containers_are_scored_after_each_arrival() {
     println!("{all:#}");
     let score = |samples, containers, fit, one, caches, nodes, cores| {
         serde_json::json!({
-            "samples": samples, "containers": containers, "fit_one_cache": fit,
-            "in_one_cache": one, "excess_uncore_caches": caches, "excess_numa_nodes": nodes,
+            "samples": samples, "containers": containers, "fit_one_uncore_cache": fit,
+            "in_one_uncore_cache": one, "excess_uncore_caches": caches, "excess_numa_nodes": nodes,
             "shared_cores": cores,
         })
     };

@@ -61,21 +61,21 @@ async fn the_json_has_what_the_text_shows() {
         let CpuStatus { free, exclusive, .. } = node.cpus;
         assert_eq!([free, exclusive].map(|cpus| cpus.to_string()), ["2-7", "8-15"]);
         let db = node.containers.iter().find(|container| container.pod == "db").unwrap();
-        assert_eq!((db.exclusive, db.asks, db.cpus), (true, Some(8), exclusive));
+        assert_eq!((db.exclusive, db.requested, db.cpus), (true, Some(8), exclusive));
         let PlacementStatus { numa_nodes, uncore_caches, .. } = &db.placement;
         assert_eq!((&**numa_nodes, &**uncore_caches), (&[1][..], &[8][..]));
-        assert_eq!(db.kept_by.as_deref(), Some("runtime"));
+        assert_eq!(db.mechanism.as_deref(), Some("runtime"));
         assert!(db.since.is_some());
         let half = node.containers.iter().find(|container| container.pod == "half").unwrap();
-        assert_eq!((half.exclusive, half.asks, half.cpus), (false, None, node.cpus.shared));
+        assert_eq!((half.exclusive, half.requested, half.cpus), (false, None, node.cpus.shared));
         assert_eq!(half.cpus.to_string(), "0-7");
         assert_eq!(node.refusals.len(), 1);
         assert_eq!(node.refusals[0].kind, "refused");
-        assert_eq!(node.drifting, 0);
+        assert_eq!(node.drifting_containers, 0);
         let mut status: Status = serde_json::from_str(&text).unwrap();
         let plain = Style { width: 80, colour: false };
         assert!(!status::text(&status, plain).contains("drifting:"));
-        status.node.as_mut().unwrap().drifting = 2;
+        status.node.as_mut().unwrap().drifting_containers = 2;
         let drifting = "\ndrifting: 2 containers not as decided, despite repairs\n";
         has(&status::text(&status, plain), &[drifting]);
     })
@@ -94,9 +94,9 @@ async fn counted_memory_has_a_table_and_a_column() {
         let kind = || "memory".to_owned();
         let free = 8 << 30;
         let on_node =
-            |id| NodeMemoryStatus { id, kind: kind(), allocatable: 10 << 30, given: 0, free };
+            |id| NodeMemoryStatus { id, kind: kind(), allocatable: 10 << 30, allocated: 0, free };
         let together =
-            JointMemoryStatus { numa_nodes: vec![0, 1], kind: kind(), given: 12 << 30 };
+            JointMemoryStatus { numa_nodes: vec![0, 1], kind: kind(), allocated: 12 << 30 };
         let all =
             MemoryTypeStatus { kind: kind(), free, free_in_one_node: free, fragmentation: 0.0 };
         node.memory = Some(MemoryStatus {
@@ -112,7 +112,7 @@ async fn counted_memory_has_a_table_and_a_column() {
         has(
             &text,
             &[
-                "\nNUMA node 1: memory 10Gi, 0 given, 8Gi free\nnodes 0,1 together: memory 12Gi given\n",
+                "\nNUMA node 1: memory 10Gi, 0 allocated, 8Gi free\nnodes 0,1 together: memory 12Gi allocated\n",
                 "                    memory  allocatable  given  free\n",
                 "\nNUMA node 1         memory  10Gi         0      8Gi\n",
                 "\nnodes 0,1 together  memory               12Gi\n",
@@ -283,20 +283,20 @@ async fn status_has_the_configuration_in_force() {
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
         };
         let (text, usual) = config("").await;
-        for field in ["placement", "podLevelResources", "cpusetPartition", "onActiveKubelet", "exposeCpus", "noticeSeconds", "exclusiveMems", "names"] {
+        for field in ["placement", "podLevelResources", "cpusetPartition", "onActiveKubelet", "exposeCPUs", "noticeSeconds", "exclusiveMemoryNodes", "names"] {
             assert!(!text.contains(field), "{field} in\n{text}");
         }
         assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));
         assert_eq!(usual["on_active_kubelet"], "refuse");
-        assert_eq!((&usual["expose_cpus"], &usual["exclusive_mems"]), (&"false".into(), &"all".into()));
+        assert_eq!((&usual["expose_cpus"], &usual["exclusive_memory_nodes"]), (&"false".into(), &"all".into()));
         assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
 
-        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCpus: true\nexclusiveMems: follow-cpus\n";
+        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCPUs: environment\nexclusiveMemoryNodes: follow-cpus\n";
         let (text, changed) = config(&format!("{own}{NAMESPACES}")).await;
         has(
             &text,
             &[
-                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
+                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCPUs true, exclusiveMemoryNodes follow-cpus\n",
                 "          namespaces (the first match applies):\n",
                 "            hpc: pods may use uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
@@ -306,8 +306,8 @@ async fn status_has_the_configuration_in_force() {
         assert_eq!(changed["placement"], "compact");
         assert_eq!(changed["cpuset_partition"], "isolated");
         assert_eq!(changed["on_active_kubelet"], "observe");
-        assert_eq!(changed["expose_cpus"], "true");
-        assert_eq!(changed["exclusive_mems"], "follow-cpus");
+        assert_eq!(changed["expose_cpus"], "environment");
+        assert_eq!(changed["exclusive_memory_nodes"], "follow-cpus");
         assert_eq!(changed["namespaces"][0]["name"], "hpc");
         assert_eq!(changed["namespaces"][0]["allow"][1], "uncore: require");
         assert_eq!(changed["namespaces"][1]["cpu_manager_policy"], "none");
@@ -455,9 +455,9 @@ async fn status_explains_why_no_container_moves() {
         has(&text, &["dry run (mode: suggest), 1 container would have moved\n"]);
         has(&text, &["mode: suggest, would have moved 1 container (20"]);
 
-        let daemon = fragmented(&format!("{}exposeCpus: true\n", MOVES.replace("60s", "0s"))).await;
+        let daemon = fragmented(&format!("{}exposeCPUs: environment\n", MOVES.replace("60s", "0s"))).await;
         let text = text_of(&daemon).await;
-        has(&text, &["  stays: its environment lists its CPUs (exposeCpus: true): ns/two/c\n"]);
+        has(&text, &["  stays: its environment lists its CPUs (exposeCPUs: environment): ns/two/c\n"]);
     })
     .await;
 }

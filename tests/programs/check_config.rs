@@ -181,7 +181,7 @@ async fn settings_of_this_node_and_of_each_override_are_printed() {
                 overrides("not this node")
             )
         );
-        let by_label = "nodes:\n- labels: {pool: big}\n  exposeCpus: true\n";
+        let by_label = "nodes:\n- labels: {pool: big}\n  exposeCPUs: environment\n";
         for (labels, expect) in [
             ("pool=big", "settings on a node with these labels, with the override on line 2:"),
             ("pool=small", "settings on a node with these labels:"),
@@ -262,12 +262,12 @@ async fn a_file_can_be_checked_for_another_machine() {
 async fn allowed_pod_options_are_printed_for_each_namespace() {
     local(async {
         let daemon = ObservedDaemon::start(CONFIG);
-        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusiveMems: follow-cpus\n\
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusiveMemoryNodes: follow-cpus\n\
                     namespaces:\n\
                     - names: [\"hpc-*\", trading]\n  allow: {uncore: [require, prefer]}\n  defaults: {smt: full-cores}\n\
                     - names: [\"hpc-test-*\"]\n  cpuManagerPolicy: none\n\
                     nodes:\n\
-                    - names: [plain]\n  exposeCpus: true\n\
+                    - names: [plain]\n  exposeCPUs: environment\n\
                     - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
         let pod_options = "pods may use uncore: prefer, uncore: require; default smt: full-cores";
         let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container, no options), \
@@ -275,14 +275,14 @@ async fn allowed_pod_options_are_printed_for_each_namespace() {
         assert_eq!(
             check(&daemon, text, &["--node-name", "n1"]).unwrap(),
             format!(
-                "new.yaml: valid\n\nsettings on node n1:\n  {settings}, exclusiveMems follow-cpus\n  \
+                "new.yaml: valid\n\nsettings on node n1:\n  {settings}, exclusiveMemoryNodes follow-cpus\n  \
                  namespaces (the first match applies):\n    trading: {pod_options}\n    \
                  hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {pod_options}\n    \
                  all others: no pod options allowed\n\n\
                  override on line 11: names plain (not this node)\n  \
-                 alone: {settings}, exposeCpus true, exclusiveMems follow-cpus\n\
+                 alone: {settings}, exposeCPUs true, exclusiveMemoryNodes follow-cpus\n\
                  override on line 13: names open (not this node)\n  \
-                 alone: {settings}, exclusiveMems follow-cpus\n  \
+                 alone: {settings}, exclusiveMemoryNodes follow-cpus\n  \
                  namespaces (the first match applies):\n    *: pods may use cpus: exclusive\n"
             )
         );
@@ -349,20 +349,20 @@ async fn settings_that_prevent_every_move_get_a_warning() {
         let daemon = ObservedDaemon::start(CONFIG);
         let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nrebalance: {movesPer100Starts: 10}\n";
         let of = |more: &str| check(&daemon, &format!("{base}{more}"), &[]).unwrap();
-        let environment = "  warning: line 3: rebalance: with exposeCpus: true, the environment of exclusive \
-                           containers lists their CPUs, and these never move. Use exposeCpus: file, which \
+        let environment = "  warning: line 3: rebalance: with exposeCPUs: environment, the environment of exclusive \
+                           containers lists their CPUs, and these never move. Use exposeCPUs: file, which \
                            follows moves, or remove rebalance\n";
-        assert!(of("exposeCpus: true\n").contains(environment), "{}", of("exposeCpus: true\n"));
+        assert!(of("exposeCPUs: environment\n").contains(environment), "{}", of("exposeCPUs: environment\n"));
         // The warning on an entry for other nodes is below that entry.
-        let other = of("nodes:\n- names: [a]\n  exposeCpus: true\n");
+        let other = of("nodes:\n- names: [a]\n  exposeCPUs: environment\n");
         let (here, entry) = other.split_once("override on line 5").unwrap();
         assert!(!here.contains("warning") && entry.contains(environment), "{other}");
-        for quiet in ["exclusivity: kernel\n", "exposeCpus: file\n", "nodes: []\n"] {
+        for quiet in ["exclusivity: kernel\n", "exposeCPUs: file\n", "nodes: []\n"] {
             assert!(!of(quiet).contains("warning"), "{quiet}");
         }
-        let off = base.replace("10}", "10, mode: 'off'}") + "exposeCpus: true\n";
+        let off = base.replace("10}", "10, mode: 'off'}") + "exposeCPUs: environment\n";
         assert!(!check(&daemon, &off, &[]).unwrap().contains("warning"));
-        let text = format!("{base}exposeCpus: true\n");
+        let text = format!("{base}exposeCPUs: environment\n");
         let report: Value =
             serde_json::from_str(&check(&daemon, &text, &["--output", "json"]).unwrap()).unwrap();
         assert_eq!(report["warnings"].as_array().unwrap().len(), 1, "{report}");
@@ -386,7 +386,7 @@ async fn the_json_is_complete_without_a_running_plugin() {
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container", "memory_manager_policy": "None",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
                 "placement": "kubelet", "isolated_cpus": "exclude", "pod_level_resources": "shared", "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": "false", "notice_seconds": 0,
-                "exclusive_mems": "all", "memory_only_nodes": "", "rebalance": "off", "reserved_namespaces": "none", "interrupts": "leave", "compatibility": "none", "namespaces": [],
+                "exclusive_memory_nodes": "all", "memory_only_nodes": "", "rebalance": "off", "reserved_namespaces": "none", "interrupts": "leave", "compatibility": "none", "namespaces": [],
             },
             "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
         });

@@ -282,7 +282,7 @@ async fn notices_are_at_the_top() {
 
         let mut status = troubled().await.status().await;
         let node = status.node.as_mut().unwrap();
-        node.drifting = 1;
+        node.drifting_containers = 1;
         node.stance = "observe".to_owned();
         let of_db = |kind: &str, text: &str| RecordStatus {
             at: "2026-05-01T00:00:00Z".to_owned(),

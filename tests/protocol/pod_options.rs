@@ -13,8 +13,8 @@ const CONFIG: &str = "cpuManagerPolicy: static
 topologyManagerPolicy: best-effort
 reservedSystemCPUs: \"0-1\"
 kubeletStateDir: \"\"
-exposeCpus: true
-exclusiveMems: follow-cpus
+exposeCPUs: environment
+exclusiveMemoryNodes: follow-cpus
 namespaces:
 - names: [default]
   allow: {uncore: [require], smt: [isolate], cpus: [exclusive]}

@@ -259,7 +259,7 @@ impl Decision {
 pub struct Creation {
     /// Where the new container runs; `None` does not pin it.
     pub setting: Option<CpuSetting>,
-    /// The CPUs that it has once no update is due, for `exposeCpus`; `None` without exclusive CPUs.
+    /// The CPUs that it has once no update is due, for `exposeCPUs`; `None` without exclusive CPUs.
     pub exposed: Option<Box<Reach>>,
 }
 

@@ -134,7 +134,7 @@ impl Display for NoPlan {
 pub enum StayReason {
     /// The pod option `movable: "false"`.
     PodOption,
-    /// Its environment lists its CPUs (`exposeCpus: true`).
+    /// Its environment lists its CPUs (`exposeCPUs: environment`).
     Environment,
     /// Its threads have set their own affinities.
     OwnAffinity,
@@ -170,7 +170,7 @@ impl Display for StayReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             StayReason::PodOption => "movable: \"false\"",
-            StayReason::Environment => "its environment lists its CPUs (exposeCpus: true)",
+            StayReason::Environment => "its environment lists its CPUs (exposeCPUs: environment)",
             StayReason::OwnAffinity => "its threads have CPU affinities of their own",
             StayReason::MemoryNodes => "another program has set its memory nodes",
             StayReason::PodScope => {

@@ -137,13 +137,13 @@ impl MoveReason {
     /// A stable name, for metrics.
     pub fn name(self) -> &'static str {
         match self {
-            MoveReason::NotSet => "not-set",
+            MoveReason::NotSet => "not_set",
             MoveReason::Unpinned => "unpinned",
             MoveReason::Conflict => "conflict",
             MoveReason::Reserved => "reserved",
             MoveReason::Offline => "offline",
             MoveReason::Online => "online",
-            MoveReason::NotExclusive => "not-exclusive",
+            MoveReason::NotExclusive => "not_exclusive",
         }
     }
 }

@@ -68,11 +68,11 @@ pub enum Exposure {
 impl Exposure {
     pub const ALL: [Exposure; 3] = [Exposure::None, Exposure::Environment, Exposure::File];
 
-    /// The value of `exposeCpus` in the configuration.
+    /// The value of `exposeCPUs` in the configuration.
     pub fn name(self) -> &'static str {
         match self {
-            Exposure::None => "false",
-            Exposure::Environment => "true",
+            Exposure::None => "none",
+            Exposure::Environment => "environment",
             Exposure::File => "file",
         }
     }

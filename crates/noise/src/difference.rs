@@ -24,7 +24,7 @@ const TICK_SOFTIRQS: [&str; 4] = ["TIMER", "SCHED", "HRTIMER", "RCU"];
 
 /// The source of noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A thread of a container that does not own the CPU: exclusive CPUs exist to prevent this.
     OtherContainer,
@@ -73,18 +73,18 @@ impl Kind {
     /// As in JSON.
     pub fn word(self) -> &'static str {
         match self {
-            Kind::OtherContainer => "other-container",
-            Kind::FormerContainer => "former-container",
-            Kind::HostProcess => "host-process",
-            Kind::KernelThread => "kernel-thread",
-            Kind::DeviceInterrupt => "device-interrupt",
-            Kind::InterruptThread => "interrupt-thread",
+            Kind::OtherContainer => "other_container",
+            Kind::FormerContainer => "former_container",
+            Kind::HostProcess => "host_process",
+            Kind::KernelThread => "kernel_thread",
+            Kind::DeviceInterrupt => "device_interrupt",
+            Kind::InterruptThread => "interrupt_thread",
             Kind::Softirq => "softirq",
-            Kind::OtherInterrupt => "other-interrupt",
+            Kind::OtherInterrupt => "other_interrupt",
             Kind::Tick => "tick",
-            Kind::TickSoftirq => "tick-softirq",
-            Kind::SystemInterrupt => "system-interrupt",
-            Kind::PerCpuThread => "per-cpu-thread",
+            Kind::TickSoftirq => "tick_softirq",
+            Kind::SystemInterrupt => "system_interrupt",
+            Kind::PerCpuThread => "per_cpu_thread",
         }
     }
 

@@ -64,7 +64,7 @@ pub struct CpuNoise {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// There is nothing but what is expected.
     Quiet,
@@ -98,7 +98,7 @@ pub struct Finding {
 
 /// What to do about a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Advice {
     ReportDefect,
     ObserveAgain,

@@ -49,7 +49,7 @@ impl Default for Roots {
 
 /// Which threads a program sees, from none to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "snake_case")]
 pub enum Visibility {
     /// Interrupts and softirqs only: this program's pid namespace has only its own container.
     InterruptsOnly,
@@ -66,7 +66,7 @@ impl Visibility {
     /// As in JSON.
     pub fn word(self) -> &'static str {
         match self {
-            Visibility::InterruptsOnly => "interrupts-only",
+            Visibility::InterruptsOnly => "interrupts_only",
             Visibility::Processes => "processes",
             Visibility::Host => "host",
         }

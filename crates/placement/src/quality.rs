@@ -13,9 +13,10 @@ pub struct LiveScore {
     pub samples: u64,
     pub containers: u64,
     /// Containers that are no larger than the largest uncore cache.
-    pub fit_one_cache: u64,
-    /// Containers of [`fit_one_cache`](LiveScore::fit_one_cache) that are in one uncore cache.
-    pub in_one_cache: u64,
+    pub fit_one_uncore_cache: u64,
+    /// Containers of [`fit_one_uncore_cache`](LiveScore::fit_one_uncore_cache) that are in one
+    /// uncore cache.
+    pub in_one_uncore_cache: u64,
     /// Uncore caches in excess of the fewest possible, if all were as large as the largest.
     pub excess_uncore_caches: u64,
     /// NUMA nodes in excess of the fewest possible, if all were as large as the largest.
@@ -89,8 +90,8 @@ impl Scorer {
             }
             let fits = size <= self.cache_size;
             score.containers += 1;
-            score.fit_one_cache += u64::from(fits);
-            score.in_one_cache += u64::from(fits && uncores == 1);
+            score.fit_one_uncore_cache += u64::from(fits);
+            score.in_one_uncore_cache += u64::from(fits && uncores == 1);
             score.excess_uncore_caches += excess(uncores, size, self.cache_size);
             score.excess_numa_nodes += excess(nodes, size, self.node_size);
         }

@@ -6,7 +6,7 @@
 //! * `probe spin FILE`: a busy thread per CPU, which writes when it last ran on each CPU.
 //! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
 //! * `probe follow`: busy threads that end the program as soon as one runs on a CPU which the file of
-//!   `exposeCpus: file` has named neither just before nor just after.
+//!   `exposeCPUs: file` has named neither just before nor just after.
 //! * `probe hold BYTES`: writes so much anonymous memory and keeps it.
 //! * `probe hold-huge BYTES`: takes so many bytes of huge pages of 2 MiB and keeps them.
 //! * `probe flood ADDRESS:PORT`: sends small packets there, some thousands a second.

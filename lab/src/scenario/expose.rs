@@ -1,4 +1,4 @@
-//! `exposeCpus: file`: a program's file names every CPU on which it runs.
+//! `exposeCPUs: file`: a program's file names every CPU on which it runs.
 
 use anyhow::Result;
 
@@ -19,7 +19,7 @@ const SETTLED: u64 = 60;
 /// The program follows its file through resizes without a pause. It ends on a CPU that its file does
 /// not name, and the checks miss its process then.
 pub(super) fn resizes(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
-    testbed.start_plugin(&shape.config("exposeCpus: file"))?;
+    testbed.start_plugin(&shape.config("exposeCPUs: file"))?;
     let main = Container::guaranteed("main", milli(SMALL)).running(FOLLOWS);
     testbed.start(&Pod::new(PROGRAM, [main]))?;
     testbed.shared("web")?;

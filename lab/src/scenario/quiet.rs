@@ -65,7 +65,7 @@ const CRIO: [(&str, &str); 2] =
 
 /// Pods of the default namespace may ask for what the annotations mean.
 const CRIO_CONFIG: &str = "compatibility: [crio]
-exposeCpus: true
+exposeCPUs: environment
 namespaces:
 - names: [default]
   allow: {interrupts: [away, housekeeping], c-states: [disable]}";

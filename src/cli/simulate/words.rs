@@ -89,7 +89,7 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     row("  whole cores", &|run| part(run.exclusive.whole_cores, all(run)));
     row("live containers, after each arrival", &|run| live_mean(&run.live));
     row("  in one uncore cache if they fit", &|run| {
-        part(run.live.in_one_cache as usize, run.live.fit_one_cache as usize)
+        part(run.live.in_one_uncore_cache as usize, run.live.fit_one_uncore_cache as usize)
     });
     row("  excess uncore caches", &|run| a_container(run.live.excess_uncore_caches, &run.live));
     row("  excess NUMA nodes", &|run| a_container(run.live.excess_numa_nodes, &run.live));

@@ -243,17 +243,19 @@ fn facts_of_the_node_are_in_the_image() {
 fn memory_has_a_line_for_each_node_where_it_is_counted() {
     let mut picture = picture(&machine("core:2"), "", vec![]);
     let before = svg::part(&picture);
-    picture.memory = vec!["NUMA node 0: memory 60Gi, 32Gi given, 28Gi free".to_owned()];
+    picture.memory = vec!["NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi free".to_owned()];
     let expect = "\
 ┌ socket 0, NUMA node 0, uncore cache 0 ┐
 │ · ·                                   │
 └ 0-1 ──────────────────────────────────┘
-NUMA node 0: memory 60Gi, 32Gi given, 28Gi free
+NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi free
 ";
     check(&picture, 100, expect);
     let narrow = draw(&picture, Style { width: 40, colour: false });
-    assert!(narrow.ends_with("NUMA node 0: memory 60Gi, 32Gi given, 2…\n"), "{narrow}");
-    assert!(svg::file(&picture, "a title").contains(">NUMA node 0: memory 60Gi, 32Gi given, 28Gi"));
+    assert!(narrow.ends_with("NUMA node 0: memory 60Gi, 32Gi allocated, 2…\n"), "{narrow}");
+    assert!(
+        svg::file(&picture, "a title").contains(">NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi")
+    );
     let height = |svg: &str| {
         let (_, rest) = svg.split_once(" height=\"").unwrap();
         rest.split('"').next().unwrap().parse::<f64>().unwrap()

@@ -134,7 +134,7 @@ pub struct OwnSettings {
     /// The notice before moves, in seconds.
     pub notice_seconds: u32,
     /// `follow-cpus` or `all`: the NUMA nodes of exclusive containers' memory.
-    pub exclusive_mems: String,
+    pub exclusive_memory_nodes: String,
     /// The NUMA nodes without CPUs that may be among these, a list.
     pub memory_only_nodes: String,
     /// The budget of moves of running containers, `off` without any.
@@ -156,7 +156,7 @@ impl OwnSettings {
     ) -> OwnSettings {
         let reserved: Vec<&str> = settings.reserved_namespaces.iter().collect();
         let reserved = if reserved.is_empty() { "none".to_owned() } else { reserved.join(",") };
-        let exclusive_mems = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
+        let exclusive_memory_nodes = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
         OwnSettings {
             placement: settings.placement.engine.name().to_owned(),
             isolated_cpus: settings.placement.isolated.name().to_owned(),
@@ -165,7 +165,7 @@ impl OwnSettings {
             on_active_kubelet: on_active_kubelet.name().to_owned(),
             expose_cpus: settings.expose_cpus.name().to_owned(),
             notice_seconds: settings.notice_seconds,
-            exclusive_mems: exclusive_mems.to_owned(),
+            exclusive_memory_nodes: exclusive_memory_nodes.to_owned(),
             memory_only_nodes: settings.memory_only_nodes.to_string(),
             rebalance: settings.rebalance.as_ref().map_or_else(|| "off".to_owned(), rebalance),
             reserved_namespaces: reserved,
@@ -192,9 +192,9 @@ impl Display for OwnSettings {
                 ("podLevelResources", of.pod_level_resources.clone()),
                 ("cpusetPartition", of.cpuset_partition.clone()),
                 ("onActiveKubelet", of.on_active_kubelet.clone()),
-                ("exposeCpus", of.expose_cpus.clone()),
+                ("exposeCPUs", of.expose_cpus.clone()),
                 ("noticeSeconds", of.notice_seconds.to_string()),
-                ("exclusiveMems", of.exclusive_mems.clone()),
+                ("exclusiveMemoryNodes", of.exclusive_memory_nodes.clone()),
                 ("memoryOnlyNodes", of.memory_only_nodes.clone()),
                 ("rebalance", of.rebalance.clone()),
                 ("reservedNamespaces", of.reserved_namespaces.clone()),
@@ -300,8 +300,8 @@ impl Display for Indented<'_> {
 pub struct ConfigSourceStatus {
     /// The file, or a name for the runtime if the configuration came from there.
     pub source: String,
-    /// `in-force`; `rejected` if the file is invalid and the last valid one is in force;
-    /// `restart-needed` if changed fields take effect only after a restart.
+    /// `in_force`; `rejected` if the file is invalid and the last valid one is in force;
+    /// `restart_needed` if changed fields take effect only after a restart.
     pub state: String,
     /// The lines of the overrides for this node that are in force, the most specific last.
     pub overrides: Vec<usize>,
@@ -345,8 +345,8 @@ impl ConfigSourceStatus {
     pub(super) fn of(config: &ConfigState) -> ConfigSourceStatus {
         let state = match (&config.fault, config.waiting.is_empty()) {
             (Some(_), _) => "rejected",
-            (None, false) => "restart-needed",
-            (None, true) => "in-force",
+            (None, false) => "restart_needed",
+            (None, true) => "in_force",
         };
         ConfigSourceStatus {
             source: config.source.clone(),

@@ -25,7 +25,7 @@ pub struct NodeMemoryStatus {
     /// For containers: without what is reserved for the system.
     pub allocatable: u64,
     /// To containers whose memory is on this node alone.
-    pub given: u64,
+    pub allocated: u64,
     /// The largest request that fits this node alone.
     pub free: u64,
 }
@@ -36,7 +36,7 @@ pub struct JointMemoryStatus {
     pub numa_nodes: Vec<usize>,
     #[serde(rename = "type")]
     pub kind: String,
-    pub given: u64,
+    pub allocated: u64,
 }
 
 /// One type of memory, on all nodes.
@@ -57,12 +57,12 @@ impl MemoryStatus {
         let capacity = view.settings.memory.as_ref()?;
         let claims = || view.containers.iter().filter_map(|container| container.memory.as_ref());
         let room = Room::new(capacity, claims());
-        let mut given: BTreeMap<(NodeSet, MemoryKind), u64> = BTreeMap::new();
+        let mut allocated: BTreeMap<(NodeSet, MemoryKind), u64> = BTreeMap::new();
         for claim in claims() {
             // As in `Room`, nodes that the machine no longer has do not count.
             let nodes = claim.nodes.intersection(capacity.all());
             for (kind, bytes) in &claim.amounts {
-                let sum = given.entry((nodes, *kind)).or_default();
+                let sum = allocated.entry((nodes, *kind)).or_default();
                 *sum = sum.saturating_add(*bytes);
             }
         }
@@ -81,7 +81,7 @@ impl MemoryStatus {
                     id,
                     kind: kind.to_string(),
                     allocatable,
-                    given: given.get(&(node, kind)).copied().unwrap_or(0),
+                    allocated: allocated.get(&(node, kind)).copied().unwrap_or(0),
                     free: room.free(kind, node),
                 });
             }
@@ -101,11 +101,11 @@ impl MemoryStatus {
         }
         // Stable: the types of a node keep their order.
         numa_nodes.sort_by_key(|node| node.id);
-        let together = given.iter().filter(|((nodes, _), _)| nodes.len() > 1);
+        let together = allocated.iter().filter(|((nodes, _), _)| nodes.len() > 1);
         let together = together.map(|((nodes, kind), bytes)| JointMemoryStatus {
             numa_nodes: nodes.iter().collect(),
             kind: kind.to_string(),
-            given: *bytes,
+            allocated: *bytes,
         });
         let together = together.collect();
         Some(MemoryStatus { numa_nodes, together, types })
@@ -115,16 +115,18 @@ impl MemoryStatus {
     pub fn lines(&self) -> Vec<String> {
         let nodes = self.numa_nodes.chunk_by(|a, b| a.id == b.id).map(|types| {
             let each = types.iter().map(|one| {
-                let NodeMemoryStatus { kind, allocatable, given, free, .. } = one;
-                let [allocatable, given, free] = [allocatable, given, free].map(|n| amount(*n));
-                format!("{kind} {allocatable}, {given} given, {free} free")
+                let NodeMemoryStatus { kind, allocatable, allocated, free, .. } = one;
+                let [allocatable, allocated, free] =
+                    [allocatable, allocated, free].map(|n| amount(*n));
+                format!("{kind} {allocatable}, {allocated} allocated, {free} free")
             });
             let id = types.iter().map(|one| one.id).min().unwrap_or(0);
             format!("NUMA node {id}: {}", each.collect::<Vec<_>>().join("; "))
         });
         let together = self.together.iter();
-        let together = together
-            .map(|one| format!("{}: {} {} given", one.label(), one.kind, amount(one.given)));
+        let together = together.map(|one| {
+            format!("{}: {} {} allocated", one.label(), one.kind, amount(one.allocated))
+        });
         nodes.chain(together).collect()
     }
 }
@@ -216,7 +218,7 @@ mod tests {
     #[test]
     fn an_empty_machine_has_all_its_memory_free_in_one_piece_a_node() {
         let memory = MemoryStatus::of(&view()).unwrap();
-        let line = "memory 10Gi, 0 given, 10Gi free; hugepages-2Mi 1Gi, 0 given, 1Gi free";
+        let line = "memory 10Gi, 0 allocated, 10Gi free; hugepages-2Mi 1Gi, 0 allocated, 1Gi free";
         let lines = [0, 1].map(|id| format!("NUMA node {id}: {line}"));
         assert_eq!(memory.lines(), lines);
         let types = memory.types.iter();

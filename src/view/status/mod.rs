@@ -96,9 +96,9 @@ pub struct NodeStatus {
     /// The last drifts and other troubles, the oldest first.
     pub troubles: Vec<RecordStatus>,
     /// Containers that differ from the decision now, despite repairs.
-    pub drifting: usize,
+    pub drifting_containers: usize,
     /// Containers that differ from the decision because the runtime has not changed them yet.
-    pub late: usize,
+    pub late_containers: usize,
     /// How long the runtime takes to change a container; `null` before the first measurement.
     pub runtime_change_seconds: Option<f64>,
     /// Containers moved while they ran, by reason.
@@ -108,25 +108,25 @@ pub struct NodeStatus {
     /// The placement quality of existing containers with exclusive CPUs.
     pub alignment: LiveScore,
     /// How often the kernel refused a partition for a container.
-    pub kernel_refusals: u64,
+    pub partition_refusals: u64,
     /// Why the last write of the checkpoint failed; `null` if it succeeded.
     pub checkpoint_error: Option<String>,
     /// Why cgroups are not writable, and the effect; `null` if they are.
     pub cgroups_error: Option<String>,
     /// Why the runtime enforces exclusivity although cgroups were configured to; `null` otherwise.
-    pub groups_given_up: Option<String>,
+    pub exclusivity_fallback: Option<String>,
     /// Why the mechanism is not the configuration's first choice; `null` if it is.
     pub exclusivity_because: Option<String>,
     /// Cgroups that cannot be relied on at present, with the reason: each child cgroup is bound
     /// individually.
-    pub distrusted_groups: BTreeMap<String, String>,
+    pub distrusted_cgroups: BTreeMap<String, String>,
     /// Pods, by uid, whose shared containers the runtime updates although cgroups bind others, with
     /// the reason.
     pub unbound_pods: BTreeMap<String, String>,
     /// Upper bounds that other programs set on cgroups in which containers share CPUs.
-    pub group_bounds: BTreeMap<String, CpuSet>,
+    pub cgroup_bounds: BTreeMap<String, CpuSet>,
     /// When each of these bounds was found, and what removes it, by cgroup.
-    pub group_bound_details: BTreeMap<String, BoundDetails>,
+    pub cgroup_bound_details: BTreeMap<String, BoundDetails>,
     /// Whether the kubelet says on which NUMA nodes devices are: `unasked`, `unmounted`, `answers`, or
     /// `fails: ` and why.
     pub kubelet_devices: String,
@@ -196,7 +196,7 @@ pub struct ContainerStatus {
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle for it.
     pub idle: CpuSet,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
-    pub asks: Option<usize>,
+    pub requested: Option<usize>,
     /// Where its exclusive CPUs are.
     #[serde(flatten)]
     pub placement: PlacementStatus,
@@ -204,7 +204,7 @@ pub struct ContainerStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ContainerMemoryStatus>,
     /// `kernel`, `groups` or `runtime`, for exclusive CPUs.
-    pub kept_by: Option<String>,
+    pub mechanism: Option<String>,
     /// Interrupts and latency knobs of its exclusive CPUs; absent if it asks for nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet: Option<QuietStatus>,
@@ -224,7 +224,7 @@ pub struct RecordStatus {
     pub pod: String,
     pub container: String,
     /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
-    /// `contested`, `drifted`, `kernel_refused`.
+    /// `contested`, `drifted`, `partition_refused`.
     pub kind: String,
     /// A sentence for people.
     pub text: String,
@@ -349,10 +349,10 @@ impl NodeStatus {
 
     /// What the check passes found and repairs did not change; `None` if nothing.
     pub fn drift(&self) -> Option<String> {
-        if self.drifting == 0 {
+        if self.drifting_containers == 0 {
             return None;
         }
-        let containers = count(self.drifting, "container");
+        let containers = count(self.drifting_containers, "container");
         Some(format!("{containers} not as decided, despite repairs"))
     }
 
@@ -379,22 +379,22 @@ impl NodeStatus {
             containers: ContainerStatus::all(node),
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
-            drifting: own.drifting,
-            late: own.late,
+            drifting_containers: own.drifting,
+            late_containers: own.late,
             runtime_change_seconds: own.change_takes.map(|takes| takes.as_secs_f64()),
             moves: moves.map(|(reason, count)| (reason.name().to_owned(), *count)).collect(),
             rebalance: RebalanceStatus::of(node),
             alignment: live_score(view),
-            kernel_refusals: own.kernel_refusals,
+            partition_refusals: own.partition_refusals,
             checkpoint_error: own.checkpoint_error.clone(),
             cgroups_error: own.cannot_write_groups.clone(),
-            groups_given_up: node.given_up().map(str::to_owned),
+            exclusivity_fallback: node.given_up().map(str::to_owned),
             exclusivity_because: own.exclusivity_because.clone(),
-            distrusted_groups: own.distrusted_groups.iter().cloned().collect(),
+            distrusted_cgroups: own.distrusted_cgroups.iter().cloned().collect(),
             unbound_pods: own.unbound_pods.iter().cloned().collect(),
-            group_bounds: own.group_bounds.iter().map(|b| (b.group.clone(), b.cpus)).collect(),
-            group_bound_details: own
-                .group_bounds
+            cgroup_bounds: own.cgroup_bounds.iter().map(|b| (b.group.clone(), b.cpus)).collect(),
+            cgroup_bound_details: own
+                .cgroup_bounds
                 .iter()
                 .map(|bound| (bound.group.clone(), BoundDetails::of(bound)))
                 .collect(),
@@ -449,10 +449,10 @@ impl ContainerStatus {
             pool_badge: history.badges.of_own_pool(container),
             leaving: container.leaving,
             idle: container.idle,
-            asks: container.asks,
+            requested: container.asks,
             placement: PlacementStatus::of(&view.topology, &exclusive),
             memory: view.memory_of(container).map(ContainerMemoryStatus::of),
-            kept_by: container.exclusive.map(|_| container.enforced_by.to_string()),
+            mechanism: container.exclusive.map(|_| container.enforced_by.to_string()),
             quiet: QuietStatus::of(container, &own.quiet),
             created: container.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
             since: if has_exclusive { since } else { None },
@@ -549,7 +549,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
             ("drifted", format!("decided {}, but {found}: {action}", wording::cpus(decided)))
         }
         Happened::KernelRefused(why) => (
-            "kernel_refused",
+            "partition_refused",
             format!("no cpuset partition, cgroups keep other containers off its CPUs: {why}"),
         ),
     }

@@ -165,7 +165,7 @@ fn json_reads_back() {
     assert_eq!(
         *finding,
         serde_json::json!({
-            "kind": "device-interrupt", "number": 41, "name": "nvme0q3", "detail": "PCI-MSIX-0000:00:05.0",
+            "kind": "device_interrupt", "number": 41, "name": "nvme0q3", "detail": "PCI-MSIX-0000:00:05.0",
             "count": 35, "milliseconds": null, "threads": null, "advice": "kernel-managed"
         })
     );

@@ -93,13 +93,17 @@ fn chosen<'a, T>(
     name: fn(&T) -> &'static str,
     names: &[String],
 ) -> Result<Vec<&'a T>, String> {
-    for wanted in names {
-        if !all.iter().any(|one| name(one) == wanted) {
+    for name_given in names {
+        if !all.iter().any(|one| name(one) == name_given) {
             let known: Vec<&str> = all.iter().map(name).collect();
-            return Err(format!("unknown name {wanted:?}: expected one of {}", known.join(", ")));
+            return Err(format!(
+                "unknown name {name_given:?}: expected one of {}",
+                known.join(", ")
+            ));
         }
     }
-    let is_chosen = |one: &&T| names.is_empty() || names.iter().any(|wanted| wanted == name(one));
+    let is_chosen =
+        |one: &&T| names.is_empty() || names.iter().any(|name_given| name_given == name(one));
     Ok(all.iter().filter(is_chosen).collect())
 }
 

@@ -5,7 +5,7 @@ use super::Outcome;
 use super::memory::MemoryMachines;
 use nri_cpu_manager::config::{EvictionThreshold, memory_amount};
 use placement::memory_manager::{
-    Capacity, MemoryReservation, NodeMemory, WantedMemory, WrittenAmount,
+    Capacity, MemoryManagerConfig, MemoryReservation, NodeMemory, WrittenAmount,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -123,9 +123,12 @@ impl Vector {
         if theirs.is_some_and(|theirs| theirs != node_allocatable.to_string()) {
             return Some(self.failed(&format!("{node_allocatable} reserved")));
         }
-        let wanted =
-            WantedMemory { policy: &self.memory_policy, reserved: &reserved, node_allocatable };
-        Some(match wanted.check(machine) {
+        let config = MemoryManagerConfig {
+            policy: &self.memory_policy,
+            reserved: &reserved,
+            node_allocatable,
+        };
+        Some(match config.check(machine) {
             Ok(capacity) => {
                 let ours = capacity.as_ref().map(blocks);
                 let mut theirs = self.allocatable.clone();

@@ -17,7 +17,7 @@ use super::{Outcome, Tally};
 use cpuset::{CpuSet, NodeSet};
 use ledger::{Policy, Settings};
 use placement::memory_manager::{Amounts, Claim, Room};
-use placement::{NodeLimit, Reason, Rejection, Reservation, Wanted};
+use placement::{CpuManagerConfig, NodeLimit, Reason, Rejection, Reservation};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use topology::model::NodeFacts;
@@ -167,14 +167,14 @@ impl Vector {
             Some(milli) => milli.parse().ok()?,
             None => reserved.parse::<u64>().ok()? * 1000,
         };
-        let wanted = Wanted {
+        let config = CpuManagerConfig {
             cpu_options: &borrowed(&cpu_options),
             topology_policy: &self.policy,
             topology_scope: &self.scope,
             topology_options: &borrowed(&topology_options),
             reservation: Reservation { cpus: self.reserved_cpus.parse().ok()?, milli_cpus },
         };
-        let mut placement = match wanted.check(&topology, NodeLimit::Held) {
+        let mut placement = match config.check(&topology, NodeLimit::Held) {
             Ok(placement) => placement,
             Err(error) => return Some(Err(error.to_string())),
         };

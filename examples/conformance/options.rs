@@ -2,7 +2,7 @@
 
 use super::{Machines, Outcome};
 use cpuset::CpuSet;
-use placement::{NodeLimit, Reservation, Settings, SettingsError, Wanted};
+use placement::{CpuManagerConfig, NodeLimit, Reservation, Settings, SettingsError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use topology::model::NodeFacts;
@@ -52,14 +52,14 @@ impl Config {
             Some(milli) => milli.parse().ok()?,
             None => self.num_reserved.parse::<u64>().ok()? * 1000,
         };
-        let wanted = Wanted {
+        let config = CpuManagerConfig {
             cpu_options: &pairs(&self.cpu_options),
             topology_policy: &self.policy,
             topology_scope: &self.scope,
             topology_options: &pairs(&self.tm_options),
             reservation: Reservation { cpus: self.reserved.parse::<CpuSet>().ok()?, milli_cpus },
         };
-        Some(wanted.check(topology, NodeLimit::Held))
+        Some(config.check(topology, NodeLimit::Held))
     }
 }
 

@@ -24,9 +24,12 @@ impl Invariants {
         let online = parse(&view.hardware.online);
         let mut exclusive = CpuSet::EMPTY;
         for container in &view.containers {
-            let Some(wanted) = wanted(container) else { continue };
+            let Some(requested) = requested(container) else { continue };
             let (name, cpus) = (name(container), parse(&container.allowed));
-            ensure!(cpus.len() == wanted, "{name} requested {wanted} CPUs but may run on {cpus}");
+            ensure!(
+                cpus.len() == requested,
+                "{name} requested {requested} CPUs but may run on {cpus}"
+            );
             ensure!(cpus.is_disjoint(&self.reserved), "{name} may run on reserved CPUs: {cpus}");
             ensure!(cpus.is_subset(&online), "{name} may run on {cpus}, online are {online}");
             let twice = cpus & exclusive;
@@ -37,7 +40,7 @@ impl Invariants {
             exclusive |= cpus;
         }
         let pool = online - exclusive - self.isolated;
-        for container in view.containers.iter().filter(|c| wanted(c).is_none()) {
+        for container in view.containers.iter().filter(|c| requested(c).is_none()) {
             let (name, cpus) = (name(container), parse(&container.allowed));
             let taken = cpus & exclusive;
             ensure!(
@@ -55,7 +58,7 @@ impl Invariants {
 
     /// The state file must agree with the processes of exclusive containers.
     pub fn check_written(&self, view: &View) -> Result<()> {
-        for container in view.containers.iter().filter(|c| self.written && wanted(c).is_some()) {
+        for container in view.containers.iter().filter(|c| self.written && requested(c).is_some()) {
             let (name, cpus) = (name(container), parse(&container.allowed));
             let decided = container.decided.as_deref().unwrap_or_default();
             ensure!(
@@ -68,7 +71,7 @@ impl Invariants {
 }
 
 /// The number of exclusive CPUs by the kubelet's rule; None for a shared container.
-fn wanted(container: &ContainerView) -> Option<usize> {
+fn requested(container: &ContainerView) -> Option<usize> {
     let whole = container.request >= 1000 && container.request % 1000 == 0;
     if container.qos != Qos::Guaranteed || !whole {
         return None;

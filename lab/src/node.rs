@@ -95,7 +95,7 @@ impl Node {
     pub fn retry(&mut self, name: &str) -> Result<RunningPod> {
         let index = self.index(name)?;
         let RunningPod { pod, sandbox, containers } = self.pods[index].clone();
-        let missing = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
+        let missing = |one: &&Container| containers.iter().all(|c| c.name != one.name);
         for container in pod.containers.iter().filter(missing) {
             let attempt = self.attempts;
             self.attempts += 1;

@@ -63,14 +63,14 @@ impl ContainerView {
         for running in node.pods() {
             for container in &running.containers {
                 let (pod, name) = (&running.pod.name, &container.name);
-                let wanted = running.pod.containers.iter().find(|c| c.name == *name);
+                let requested = running.pod.containers.iter().find(|c| c.name == *name);
                 let decided = plugin.map(|plugin| plugin.decided(pod, name)).transpose()?.flatten();
                 containers.push(Self {
                     quota: cgroup::quota(container.pid)?,
                     pod: pod.clone(),
                     container: name.clone(),
                     qos: running.pod.qos(),
-                    request: wanted.map_or(0, |c| c.cpu_request),
+                    request: requested.map_or(0, |c| c.cpu_request),
                     allowed: node.allowed(pod, name)?.to_string(),
                     decided: decided.map(|cpus| cpus.to_string()),
                 });

@@ -190,7 +190,7 @@ impl Oracle {
     pub fn logged(&mut self, level: Level, line: &str) {
         let is_expected =
             line.contains("refused") || line.contains("strict: true") || line.starts_with("sim");
-        let is_repair = line.contains(": decided CPU") && !line.contains("CFS quota");
+        let is_repair = line.contains(": should have CPU") && !line.contains("CFS quota");
         if is_repair && line.contains(", but ") && self.repair.is_none() {
             self.repair = Some(line.to_owned());
         }

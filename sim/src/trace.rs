@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// `None` if only the hash is wanted.
+    /// `None` if only the hash is needed.
     pub lines: Option<Vec<String>>,
     pub hash: u64,
     /// `None` if calls are not recorded.

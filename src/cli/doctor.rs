@@ -474,14 +474,14 @@ impl Node<'_> {
     fn exclusivity(&self) -> Finding {
         const SUBJECT: &str = "exclusivity";
         let root = &self.args.cgroup_root;
-        let wanted = match &self.config {
+        let configured = match &self.config {
             Ok(Some(config)) => config.exclusivity(),
             _ => Exclusivity::Auto,
         };
         let groups = binding(&self.kernel, root);
         let kernel_can = matches!(self.partitions, Ok(_) | Err(ProbeError::NoCapability));
-        let name = wanted.name();
-        match wanted {
+        let name = configured.name();
+        match configured {
             Exclusivity::Kernel if !kernel_can => {
                 let why = self.partitions.as_ref().err().map(ToString::to_string);
                 let why = why.unwrap_or_default();
@@ -498,7 +498,7 @@ impl Node<'_> {
                     Finding::note(SUBJECT, "unknown", &format!("run this command as root: {why}"))
                 }
                 Err(why) => Finding::note(SUBJECT, format!("{name} becomes runtime: {why}"), ""),
-                Ok(_) if wanted == Exclusivity::Auto && kernel_can => Finding::ok(
+                Ok(_) if configured == Exclusivity::Auto && kernel_can => Finding::ok(
                     SUBJECT,
                     "auto becomes groups; partitions with the overlay kernel-exclusivity (SYS_ADMIN)",
                 ),

@@ -42,9 +42,9 @@ impl Color {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => {
-                let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
                 let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-                out.is_terminal() && !unwanted && !dumb
+                out.is_terminal() && !no_color && !dumb
             }
         };
         let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

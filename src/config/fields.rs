@@ -306,20 +306,20 @@ pub fn declarations() -> impl Iterator<Item = Declaration> {
 impl Values {
     /// These values, replaced by those in the file outside of `nodes`, or in one entry of `nodes`.
     pub(super) fn over(self, source: &Source) -> Result<Values, ConfigError> {
-        let mut found = Vec::new();
-        let values = self.over_all(source, &mut found);
-        found.into_iter().next().map_or(Ok(values), Err)
+        let mut mistakes = Vec::new();
+        let values = self.over_all(source, &mut mistakes);
+        mistakes.into_iter().next().map_or(Ok(values), Err)
     }
 
-    /// As [`Values::over`]: adds the mistakes to `found`, and leaves out the fields that have one.
-    pub(super) fn over_all(mut self, source: &Source, found: &mut Vec<ConfigError>) -> Values {
-        let fields = known(source, found);
+    /// As [`Values::over`]: adds the mistakes to `mistakes`, and leaves out the fields that have one.
+    pub(super) fn over_all(mut self, source: &Source, mistakes: &mut Vec<ConfigError>) -> Values {
+        let fields = known(source, mistakes);
         self.drop_meaningless(source.scope());
         for (key, node) in fields {
             let Some(field) = all().find(|field| *field.name() == *key.name) else { continue };
             if !node.is_null() {
                 let given = Given { source, field: &key.name, line: key.line, node };
-                found.extend(field.read(&given, &mut self).err());
+                mistakes.extend(field.read(&given, &mut self).err());
             }
         }
         self
@@ -346,20 +346,20 @@ impl Values {
         }
     }
 
-    /// Checks fields together where they are in force, and adds the mistakes to `found`.
-    pub(super) fn check_all(&self, source: &Source, found: &mut Vec<ConfigError>) {
+    /// Checks fields together where they are in force, and adds the mistakes to `mistakes`.
+    pub(super) fn check_all(&self, source: &Source, mistakes: &mut Vec<ConfigError>) {
         for field in all() {
-            found.extend(field.check(self).err().map(|why| source.at(field.name(), why)));
+            mistakes.extend(field.check(self).err().map(|why| source.at(field.name(), why)));
         }
     }
 }
 
 /// The fields of the file without its overrides, or of one entry. Unknown ones are mistakes.
-fn known<'a>(source: &'a Source, found: &mut Vec<ConfigError>) -> &'a [(Key, YamlNode)] {
+fn known<'a>(source: &'a Source, mistakes: &mut Vec<ConfigError>) -> &'a [(Key, YamlNode)] {
     let own: Vec<&str> = all().map(|field| field.name()).chain(SELECTION).collect();
     let known = [&own[..], &HEADER, NOT_USED].concat();
     let fields = source.scope().expect_fields(&own).unwrap_or_else(|mistake| {
-        found.push(source.mistaken(mistake));
+        mistakes.push(source.mistaken(mistake));
         &[]
     });
     for (key, _) in fields {
@@ -367,7 +367,7 @@ fn known<'a>(source: &'a Source, found: &mut Vec<ConfigError>) -> &'a [(Key, Yam
             // The fields of a kubelet are too many to list, unless one of them has a similar name.
             let expected = if nearest(&key.name, &known).is_empty() { &own } else { &known };
             let mistake = YamlMistake::unknown_field(&key.name, expected).on(key.line);
-            found.push(source.mistaken(mistake));
+            mistakes.push(source.mistaken(mistake));
         }
     }
     fields

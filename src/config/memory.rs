@@ -9,7 +9,7 @@ use super::given::Given;
 use super::source::ConfigError;
 use super::values::{Pairs, Text};
 use placement::memory_manager::{
-    Amounts, MemoryKind, MemoryReservation, NodeMemory, WantedMemory, WrittenAmount,
+    Amounts, MemoryKind, MemoryManagerConfig, MemoryReservation, NodeMemory, WrittenAmount,
 };
 use quantity::Quantity;
 use serde::Deserialize;
@@ -184,12 +184,12 @@ pub(super) fn read_reserved(
         read.push(reservation.map_err(|why| given.source.at_item(RESERVED, at, why))?);
     }
     // Finds only what is wrong on every machine.
-    let wanted = WantedMemory {
+    let written = MemoryManagerConfig {
         policy: MemoryPolicy::None.name(),
         reserved: &read,
         node_allocatable: WrittenAmount::default(),
     };
-    wanted.check(&[]).map_err(|error| given.wrong(error.to_string()))?;
+    written.check(&[]).map_err(|error| given.wrong(error.to_string()))?;
     *reserved = read;
     Ok(())
 }

@@ -44,7 +44,7 @@ use fields::Values;
 use ledger::{Exposure, Policy, Settings, Stance};
 use memory::MemoryPolicy;
 use placement::memory_manager::{
-    Capacity, CapacityError, MAX_OFFERED_NODES, MemoryConfigError, WantedMemory,
+    Capacity, CapacityError, MAX_OFFERED_NODES, MemoryConfigError, MemoryManagerConfig,
 };
 use placement::{
     IsolatedCpus, NodeLimit, OddSizes, Options, ReserveError, SettingsError, TopologyManager,
@@ -93,26 +93,26 @@ impl Config {
     pub fn parse_whole(name: &str, text: &str) -> Result<Config, Mistakes> {
         let source = Source::new(name, text)?;
         pasted::check(&source)?;
-        let mut found = Vec::new();
-        let values = Values::default().over_all(&source, &mut found);
+        let mut mistakes = Vec::new();
+        let values = Values::default().over_all(&source, &mut mistakes);
         let entries = nodes::entries(&source).unwrap_or_else(|mistake| {
-            found.push(mistake);
+            mistakes.push(mistake);
             &[]
         });
         // A mistake in an entry is an error on every node.
         let mut overridden = Vec::new();
         for at in 0..entries.len() {
-            overridden.push(values.clone().over_all(&source.entry(at), &mut found));
+            overridden.push(values.clone().over_all(&source.entry(at), &mut mistakes));
         }
-        let overrides = nodes::overrides(&source, &mut found).into();
-        Mistakes::none_of(found)?;
-        let mut found = Vec::new();
-        found.extend(namespaces::check_policies(&source).err());
-        values.check_all(&source, &mut found);
+        let overrides = nodes::overrides(&source, &mut mistakes).into();
+        Mistakes::none_of(mistakes)?;
+        let mut mistakes = Vec::new();
+        mistakes.extend(namespaces::check_policies(&source).err());
+        values.check_all(&source, &mut mistakes);
         for (at, values) in overridden.iter().enumerate() {
-            values.check_all(&source.clone().with_entry(at), &mut found);
+            values.check_all(&source.clone().with_entry(at), &mut mistakes);
         }
-        Mistakes::none_of(found)?;
+        Mistakes::none_of(mistakes)?;
         Ok(Config { source, overrides, applied: Vec::new(), values })
     }
 
@@ -133,9 +133,9 @@ impl Config {
             values = values.over(&self.source.entry(at))?;
             source = source.with_entry(at);
         }
-        let mut found = Vec::new();
-        values.check_all(&source, &mut found);
-        Mistakes::none_of(found)?;
+        let mut mistakes = Vec::new();
+        values.check_all(&source, &mut mistakes);
+        Mistakes::none_of(mistakes)?;
         let overrides = Arc::clone(&self.overrides);
         Ok(Config { source, overrides, applied: entries.to_owned(), values })
     }
@@ -346,7 +346,7 @@ impl Config {
             return Ok(Settings { placement, memory, ..Settings::default() });
         }
         let placement = &settings.placement;
-        let wanted = placement::Wanted {
+        let written = placement::CpuManagerConfig {
             cpu_options: &cpu_manager_options.borrowed(),
             topology_policy: placement.topology_manager.policy.name(),
             topology_scope: placement.topology_manager.scope.name(),
@@ -354,7 +354,7 @@ impl Config {
             reservation: reserved.on(topology, &self.source)?,
         };
         let checked =
-            wanted.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
+            written.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
         let uncore_order = placement.options.uncore_order;
         let options = Options { uncore_order, ..checked.options };
         let placement::Settings { engine, isolated, .. } = *placement;
@@ -398,21 +398,21 @@ impl Config {
             return Err(self.source.at("topologyManagerPolicy", why));
         }
         let total = nodes.iter().fold(0u64, |sum, node| sum.saturating_add(node.total));
-        let wanted = WantedMemory {
+        let written = MemoryManagerConfig {
             policy: memory.policy.name(),
             reserved: &memory.reserved,
             node_allocatable: reserved.memory().plus(memory.threshold().of(total)),
         };
-        wanted.check(&nodes).map_err(|error| self.explain_memory(&error))
+        written.check(&nodes).map_err(|error| self.explain_memory(&error))
     }
 
     fn topology_manager_on(&self, topology: &Topology) -> Result<TopologyManager, ConfigError> {
         let Values { settings, topology_manager_options, .. } = &self.values;
-        let wanted = &settings.placement.topology_manager;
+        let topology_manager = &settings.placement.topology_manager;
         let options = topology_manager_options.borrowed();
         TopologyManager::parse(
-            wanted.policy.name(),
-            wanted.scope.name(),
+            topology_manager.policy.name(),
+            topology_manager.scope.name(),
             options,
             topology,
             NodeLimit::Lifted,

@@ -92,7 +92,7 @@ fn specificity(
             let why = "this node's labels are unknown: set NODE_LABELS or --node-labels";
             return Err(("labels", why));
         }
-        (wanted, Some(Labels(labels))) => wanted.iter().all(|(key, pattern)| {
+        (patterns, Some(Labels(labels))) => patterns.iter().all(|(key, pattern)| {
             labels.get(key).is_some_and(|value| closeness(pattern, value).is_some())
         }),
     };
@@ -118,21 +118,21 @@ pub(super) fn matching(
 
 /// The entries of `nodes` in the file. An entry that is for no node, and a field in a place where it
 /// means nothing, are mistakes.
-pub(super) fn overrides(source: &Source, found: &mut Vec<ConfigError>) -> Vec<Override> {
+pub(super) fn overrides(source: &Source, mistakes: &mut Vec<ConfigError>) -> Vec<Override> {
     let (names, labels) = selected(source).unwrap_or_else(|mistake| {
-        found.push(mistake);
+        mistakes.push(mistake);
         Selection::default()
     });
     for (field, there) in [("names", !names.is_empty()), ("labels", !labels.is_empty())] {
         if there {
-            found.push(source.at(field, "only valid in an entry of nodes"));
+            mistakes.push(source.at(field, "only valid in an entry of nodes"));
         }
     }
     let mut overrides = Vec::new();
     for at in 0..entries(source).map_or(0, <[YamlNode]>::len) {
         match entry(&source.entry(at)) {
             Ok(one) => overrides.push(one),
-            Err(mistake) => found.push(mistake),
+            Err(mistake) => mistakes.push(mistake),
         }
     }
     overrides

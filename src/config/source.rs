@@ -56,11 +56,11 @@ impl Mistakes {
     /// The most that are shown: a file with more is no configuration.
     const SHOWN: usize = 20;
 
-    pub(super) fn none_of(found: Vec<ConfigError>) -> Result<(), Mistakes> {
-        let mut found = found.into_iter();
-        match found.next() {
+    pub(super) fn none_of(mistakes: Vec<ConfigError>) -> Result<(), Mistakes> {
+        let mut mistakes = mistakes.into_iter();
+        match mistakes.next() {
             None => Ok(()),
-            Some(first) => Err(Mistakes { first, others: found.collect() }),
+            Some(first) => Err(Mistakes { first, others: mistakes.collect() }),
         }
     }
 }
@@ -72,7 +72,7 @@ impl From<ConfigError> for Mistakes {
 }
 
 impl From<Mistakes> for ConfigError {
-    /// For a reader with one line: what was found first.
+    /// For a reader with one line: what was mistakes first.
     fn from(mistakes: Mistakes) -> ConfigError {
         mistakes.first
     }

@@ -128,10 +128,10 @@ impl DriftWatcher {
     pub(super) fn count(&mut self, target: &Target, drift: &Drift, action: Action) -> CpuSet {
         *self.drifts.entry(drift.kind()).or_default() += 1;
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
-        let decided = compared(target, drift);
-        let cpus = wording::cpus(decided);
-        log::warn!("{}: decided {cpus}, but {drift}: {action}", target.subject);
-        decided
+        let cpus_of_target = compared(target, drift);
+        let cpus = wording::cpus(cpus_of_target);
+        log::warn!("{}: should have {cpus}, but {drift}: {action}", target.subject);
+        cpus_of_target
     }
 }
 

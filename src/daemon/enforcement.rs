@@ -64,7 +64,7 @@ enum Written {
 
 /// The mechanism that the configuration asks for. Under policy none no CPU is exclusive, so that
 /// there is nothing to write.
-pub(super) fn wanted(config: &Config) -> Exclusivity {
+pub(super) fn configured(config: &Config) -> Exclusivity {
     match config.policy() {
         Policy::None => Exclusivity::Runtime,
         Policy::Static => config.exclusivity(),
@@ -77,14 +77,14 @@ impl Enforcement {
     /// # Errors
     /// If the configuration demands partitions and the kernel makes none.
     pub(super) fn start(
-        wanted: Exclusivity,
+        configured: Exclusivity,
         partition: PartitionType,
         kernel: &Arc<dyn Kernel>,
         cgroup_root: &Path,
         memory: Memory,
     ) -> Result<Enforcement, ProbeError> {
-        let means = Means::choose(wanted, kernel, cgroup_root)?;
-        means.log(wanted);
+        let means = Means::choose(configured, kernel, cgroup_root)?;
+        means.log(configured);
         let hierarchy = writable(kernel, cgroup_root);
         if let Err(why) = &hierarchy {
             log::warn!("{}", consequence(why));

@@ -125,7 +125,7 @@ impl Executor {
         let mut effects = VecDeque::from(self.step(input).await);
         while let Some(effect) = effects.pop_front() {
             match effect {
-                Effect::Subscribe(wanted) => subscriptions = Some(wanted),
+                Effect::Subscribe(events) => subscriptions = Some(events),
                 Effect::Answer(id, result) => {
                     let delivered = match self.replies.remove(&id) {
                         Some(ReplyChannel::Answer(reply)) => reply.send(result).is_ok(),

@@ -46,7 +46,7 @@ enum Files {
 struct Shown {
     /// The CPUs on which it may still run, by the last read of the kernel.
     held: CpuSet,
-    decided: Reach,
+    target: Reach,
     /// The exclusive CPUs that it keeps when an announced shrink is made.
     announced: Option<CpuSet>,
     /// The CPUs that a planned move, which is not decided yet, would give it.
@@ -57,12 +57,12 @@ struct Shown {
 
 impl Shown {
     fn is_settled(&self) -> bool {
-        self.held == self.decided.all()
+        self.held == self.target.all()
     }
 
     fn content(&self, machine: &Topology) -> Content {
-        let Reach { exclusive, shared } = self.decided;
-        let all = self.held | self.decided.all();
+        let Reach { exclusive, shared } = self.target;
+        let all = self.held | self.target.all();
         let soon = self.announced.or(self.planned);
         let stays = shared | soon.map_or(exclusive, |soon| soon & exclusive);
         // A container with shared CPUs lists the CPUs that it still has to leave among them, as it no
@@ -102,12 +102,12 @@ impl ExposedFiles {
     pub(super) fn begin(
         &mut self,
         id: &ContainerId,
-        decided: Reach,
+        reach: Reach,
         housekeeping: CpuSet,
         machine: &Topology,
     ) -> Option<String> {
-        let held = decided.all();
-        let shown = Shown { held, decided, announced: None, planned: None, housekeeping };
+        let held = reach.all();
+        let shown = Shown { held, target: reach, announced: None, planned: None, housekeeping };
         if !self.write(id, shown, machine) {
             self.remove(id);
             return None;
@@ -115,8 +115,8 @@ impl ExposedFiles {
         self.directories.path(id)?.into_os_string().into_string().ok()
     }
 
-    /// Adds the decided CPUs to files, before anything else changes.
-    pub(super) fn show_decided(
+    /// Adds the target CPUs to files, before anything else changes.
+    pub(super) fn show_target(
         &mut self,
         ledger: &Ledger,
         verifier: Option<&Verifier>,
@@ -137,16 +137,16 @@ impl ExposedFiles {
                 Files::Follow { shown, .. } => shown,
             };
             let Some(target) = ledger.target(&id) else { continue };
-            let decided = reach_of(ledger, &target);
+            let reach = reach_of(ledger, &target);
             let announced = ledger.announced(&id);
             let housekeeping = ledger.housekeeping(&id);
-            if decided != shown.decided
+            if reach != shown.target
                 || announced != shown.announced
                 || housekeeping != shown.housekeeping
             {
                 // Until a check shows more, it may be on all CPUs that its files have named.
-                let held = shown.held | shown.decided.all();
-                let shown = Shown { held, decided, announced, planned: None, housekeeping };
+                let held = shown.held | shown.target.all();
+                let shown = Shown { held, target: reach, announced, planned: None, housekeeping };
                 self.write(&id, shown, ledger.topology());
             }
         }
@@ -154,7 +154,7 @@ impl ExposedFiles {
     }
 
     /// Takes over the directories of an earlier process. The containers may not have reached the
-    /// CPUs that are decided for them.
+    /// their target CPUs.
     fn adopt(&mut self, ledger: &Ledger, verifier: Option<&Verifier>) {
         for id in self.directories.list() {
             let Some(target) = ledger.target(&id) else {
@@ -166,11 +166,11 @@ impl ExposedFiles {
                 }
                 continue;
             };
-            let decided = reach_of(ledger, &target);
-            let held = runs_on(verifier, &target).unwrap_or(decided.all());
+            let reach = reach_of(ledger, &target);
+            let held = runs_on(verifier, &target).unwrap_or(reach.all());
             let announced = ledger.announced(&id);
             let housekeeping = ledger.housekeeping(&id);
-            let shown = Shown { held, decided, announced, planned: None, housekeeping };
+            let shown = Shown { held, target: reach, announced, planned: None, housekeeping };
             self.write(&id, shown, ledger.topology());
         }
     }
@@ -208,7 +208,7 @@ impl ExposedFiles {
         self.schedule(now);
     }
 
-    /// Reduces a container's files to its decided CPUs, if it cannot run on others any more.
+    /// Reduces a container's files to its target CPUs, if it cannot run on others any more.
     pub(super) fn settle(
         &mut self,
         id: &ContainerId,
@@ -217,11 +217,11 @@ impl ExposedFiles {
     ) {
         let Some(Files::Follow { shown, .. }) = self.files.get(id).copied() else { return };
         let Some(target) = ledger.target(id) else { return };
-        let all = shown.decided.all();
+        let all = shown.target.all();
         let is_there = runs_on(verifier, &target).is_some_and(|on| on.is_subset(&all));
         // With a decision that its files do not show yet, it may be about to move: nothing is removed.
         let held =
-            if is_there && reach_of(ledger, &target) == shown.decided { all } else { shown.held };
+            if is_there && reach_of(ledger, &target) == shown.target { all } else { shown.held };
         self.write(id, Shown { held, ..shown }, ledger.topology());
     }
 

@@ -222,9 +222,9 @@ impl MainLoop<'_> {
                 self.session = session;
                 introduce(&runtime, &capabilities);
                 self.link.introduced(session.0, runtime);
-                let wanted = standby.connected(capabilities, answer_within, updater);
+                let events = standby.connected(capabilities, answer_within, updater);
                 // The runtime may have disconnected.
-                let _ = reply.send(Ok(wanted));
+                let _ = reply.send(Ok(events));
             }
             Message::Call { session, call, reply } if session == self.session => {
                 let synchronized = matches!(call, Call::Event(Event::Synchronize { .. }));

@@ -214,7 +214,7 @@ impl Owner {
                 self.effects.push(Effect::Save(SavedClaims::of(&self.ledger)));
             }
             Work::Expose => {
-                self.exposure.show_decided(&self.ledger, self.checks.verifier(), self.now);
+                self.exposure.show_target(&self.ledger, self.checks.verifier(), self.now);
             }
             Work::Bind(scope) => self.bind(scope),
             Work::Move => self.move_saved(),
@@ -741,7 +741,7 @@ impl Owner {
             self.is_decided(target) && !self.ledger.is_waiting(&target.subject.id)
         });
         self.quotas.check_soon(self.now);
-        let all_as_decided = drifted.is_empty();
+        let all_on_target = drifted.is_empty();
         // If every container has its own CPUs set, what keeps one off them is in a cgroup above it,
         // where an earlier mechanism may have written.
         let mut all_drift = drifted.iter().flat_map(|finding| &finding.drift);
@@ -756,7 +756,7 @@ impl Owner {
             self.enforcement.revert(&self.ledger);
         }
         self.mark_owed();
-        if all_as_decided && self.ledger.waits() && !self.delivery.calls() {
+        if all_on_target && self.ledger.waits() && !self.delivery.calls() {
             self.mark_updates(Writes::Always);
         }
     }
@@ -915,9 +915,9 @@ impl Owner {
 
     /// Counts and records a repair.
     fn repaired(&mut self, target: &Target, drift: &Drift, action: Action) {
-        let decided = self.drift.count(target, drift, action);
-        let (found, done) = (drift.to_string(), action.to_string());
-        self.record.history().drifted(now(), target.subject.clone(), decided, found, done);
+        let target_cpus = self.drift.count(target, drift, action);
+        let (observed, done) = (drift.to_string(), action.to_string());
+        self.record.history().drifted(now(), target.subject.clone(), target_cpus, observed, done);
     }
 
     fn repair_by(&mut self, repair: Repair, target: &Target) -> Action {

@@ -215,9 +215,9 @@ impl Quieting {
         if returned > 0 {
             log::info!("interrupts: original affinity restored (count={returned})");
         }
-        for Drift { setting, found, wanted } in &report.drift {
+        for Drift { setting, observed, target } in &report.drift {
             log::warn!(
-                "{setting}: decided {wanted}, but another program has set {found}: set again"
+                "{setting}: should be {target}, but another program has set {observed}: set again"
             );
         }
         if self.logged.len() > MOST_LOGGED {

@@ -1,6 +1,6 @@
 //! [`ConfigReload`]: follows changes of the configuration file. A faulty file changes nothing.
 
-use super::enforcement::wanted;
+use super::enforcement::configured;
 use super::paths::Paths;
 use crate::clock::now;
 use crate::config::{Config, Mistake, PodResources, Reading};
@@ -104,7 +104,7 @@ impl ConfigReload {
         let judge = || -> Result<(Config, Settings), Mistake> {
             let config = reading?;
             let settings = config.resolve(topology)?;
-            if wanted(&config) == Exclusivity::Kernel {
+            if configured(&config) == Exclusivity::Kernel {
                 probe(&self.kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
             Ok((config, settings))
@@ -117,7 +117,7 @@ impl ConfigReload {
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
-            ("exclusivity", pinning && wanted(&self.started) != wanted(config)),
+            ("exclusivity", pinning && configured(&self.started) != configured(config)),
             ("cpusetPartition", pinning && self.started.partition() != config.partition()),
             ("strict", self.started.strict() != config.strict()),
             ("podResources", !self.started.has_same_pod_resources(config)),

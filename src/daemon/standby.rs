@@ -106,10 +106,10 @@ impl Listed {
                 self.enter_pod(pod);
                 self.enter(Container { not_started: true, followed: true, ..container });
             }
-            Call::Admission(Admission::Update { container, wanted, .. }) => {
+            Call::Admission(Admission::Update { container, requested, .. }) => {
                 if let Some(known) = self.container(&container.id) {
-                    known.cpu = known.cpu.changed_by(wanted.cpu);
-                    known.limits.extend(wanted.limits);
+                    known.cpu = known.cpu.changed_by(requested.cpu);
+                    known.limits.extend(requested.limits);
                     known.limits.retain(|_, bytes| *bytes > 0);
                     known.followed = true;
                 }
@@ -153,7 +153,9 @@ impl Listed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::{ContainerId, CpuRequest, MilliCpu, PodUid, PoolKind, Qos, SandboxId, Wanted};
+    use ledger::{
+        ContainerId, CpuRequest, MilliCpu, PodUid, PoolKind, Qos, RequestedUpdate, SandboxId,
+    };
     use placement::memory_manager::{Amounts, MemoryKind};
 
     fn pod(name: &str) -> Pod {
@@ -195,7 +197,11 @@ mod tests {
             Admission::Update {
                 pod: pod("b"),
                 container: container("b2", "b"),
-                wanted: Wanted { cpu: three, limits: more.clone(), ..Wanted::default() },
+                requested: RequestedUpdate {
+                    cpu: three,
+                    limits: more.clone(),
+                    ..RequestedUpdate::default()
+                },
             }
             .into(),
         );

@@ -5,7 +5,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::devices::Devices;
 use super::drift::DriftWatcher;
-use super::enforcement::{Enforcement, wanted};
+use super::enforcement::{Enforcement, configured};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -107,7 +107,7 @@ impl Owner {
         let quieting = Quieting::new(Arc::clone(&kernel), paths.quiet_roots(), steering);
         let directories = Directories::below(&paths.state_dir, storage);
         let enforcement = Enforcement::start(
-            wanted(config),
+            configured(config),
             config.partition(),
             &kernel,
             &paths.cgroup_root,

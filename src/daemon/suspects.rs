@@ -46,11 +46,16 @@ pub(super) struct Suspects {
 
 impl Suspects {
     /// Records what a pass found, and returns what to repair now.
-    pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace, now: Instant) -> Vec<Finding> {
+    pub(super) fn note(
+        &mut self,
+        findings: Vec<Finding>,
+        pace: &Pace,
+        now: Instant,
+    ) -> Vec<Finding> {
         let mut before = std::mem::take(&mut self.suspects);
         let late_before = std::mem::take(&mut self.late);
         let mut confirmed = Vec::new();
-        for finding in found {
+        for finding in findings {
             let id = finding.target.subject.id.clone();
             let since = late_before.get(&id).copied();
             let passes = match before.remove(&id) {

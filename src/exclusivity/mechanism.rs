@@ -42,25 +42,25 @@ impl Exclusivity {
 }
 
 impl Means {
-    /// The best mechanism for `wanted` that this node offers.
+    /// The best mechanism for `configured` that this node offers.
     ///
     /// # Errors
     /// Only [`Exclusivity::Kernel`] has no fallback.
     pub fn choose(
-        wanted: Exclusivity,
+        configured: Exclusivity,
         kernel: &Arc<dyn Kernel>,
         cgroup_root: &Path,
     ) -> Result<Means, ProbeError> {
         let mut failures = Vec::new();
-        if matches!(wanted, Exclusivity::Kernel | Exclusivity::Auto) {
+        if matches!(configured, Exclusivity::Kernel | Exclusivity::Auto) {
             match probe(kernel, cgroup_root) {
                 Ok(_) => return Ok(Means { mechanism: Mechanism::Partitions, because: None }),
-                Err(why) if wanted == Exclusivity::Kernel => return Err(why),
+                Err(why) if configured == Exclusivity::Kernel => return Err(why),
                 Err(why) => failures.push(format!("no partitions: {why}")),
             }
         }
         let mut mechanism = Mechanism::Runtime;
-        if wanted != Exclusivity::Runtime {
+        if configured != Exclusivity::Runtime {
             match binding(kernel, cgroup_root) {
                 Ok(_) => mechanism = Mechanism::Groups,
                 Err(why) => failures.push(format!("no groups: {why}")),
@@ -71,9 +71,10 @@ impl Means {
     }
 
     /// Logs a fallback. Only the loss of what was configured by name is a warning.
-    pub fn log(&self, wanted: Exclusivity) {
+    pub fn log(&self, configured: Exclusivity) {
         let Some(because) = &self.because else { return };
-        let level = if wanted == Exclusivity::Auto { log::Level::Info } else { log::Level::Warn };
+        let level =
+            if configured == Exclusivity::Auto { log::Level::Info } else { log::Level::Warn };
         log::log!(level, "exclusivity: {}: {because}", self.mechanism);
     }
 }

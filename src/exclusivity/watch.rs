@@ -37,17 +37,17 @@ impl Watch {
     }
 
     /// Watches these and nothing else.
-    pub fn set(&mut self, wanted: &BTreeMap<PathBuf, Watched>) {
+    pub fn set(&mut self, paths: &BTreeMap<PathBuf, Watched>) {
         let Some(inotify) = &self.inotify else { return };
         self.watched.retain(|path, descriptor| {
-            let is_wanted = wanted.contains_key(path);
-            if !is_wanted {
+            let is_kept = paths.contains_key(path);
+            if !is_kept {
                 // The path may have vanished, and its watch with it.
                 let _ = inotify::remove_watch(inotify, *descriptor);
             }
-            is_wanted
+            is_kept
         });
-        for (path, what) in wanted {
+        for (path, what) in paths {
             let flags = match what {
                 Watched::File => WatchFlags::MODIFY,
                 Watched::Directory => WatchFlags::CREATE | WatchFlags::ONLYDIR,

@@ -107,8 +107,8 @@ impl ActivityDetector {
                 self.names_cpus = container.cpus.is_some();
             }
             // An update without CPUs is not conclusive: it may be about something else.
-            Admission::Update { pod, wanted, .. }
-                if pod.qos != Qos::Unknown && wanted.cpus.is_some() =>
+            Admission::Update { pod, requested, .. }
+                if pod.qos != Qos::Unknown && requested.cpus.is_some() =>
             {
                 self.names_cpus = true;
             }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use cpuset::CpuSet;
     use ledger::model::{ContainerId, PodUid, SandboxId};
-    use ledger::{Container, CpuRequest, Named, Pod, Wanted};
+    use ledger::{Container, CpuRequest, Named, Pod, RequestedUpdate};
 
     fn file(policy: &str, claims: usize) -> StateFileReading {
         let claim = |at: usize| KubeletClaim {
@@ -193,7 +193,11 @@ mod tests {
             ..Container::new(ContainerId("c".to_owned()), sandbox, "c", CpuRequest::default())
         };
         let admission = if update {
-            Admission::Update { pod, container, wanted: Wanted { cpus, ..Wanted::default() } }
+            Admission::Update {
+                pod,
+                container,
+                requested: RequestedUpdate { cpus, ..RequestedUpdate::default() },
+            }
         } else {
             Admission::Create { pod, container }
         };

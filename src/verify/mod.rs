@@ -186,15 +186,15 @@ impl Verifier {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, CPUS)?;
         let file = self.on.effective();
-        let decided = target.setting.cpus();
+        let target_cpus = target.setting.cpus();
         let is_wrong = match &target.kept_from_siblings {
             // Cgroups above the container keep it off exclusive CPUs of other pods, so that only
             // those of its own pod matter. Nothing set means all CPUs.
             Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
             None if target.enforced_by == Mechanism::Groups => {
-                set != decided && !self.has_none_of(group, file, decided)
+                set != target_cpus && !self.has_none_of(group, file, target_cpus)
             }
-            None => set != decided,
+            None => set != target_cpus,
         };
         if is_wrong {
             drift.push(Drift::Set(set));
@@ -239,9 +239,9 @@ impl Verifier {
     /// Whether the cgroup above leaves a container none of its CPUs. If these were set, the kernel
     /// would let it run on all that are left there, CPUs of others included. So the cgroup may have
     /// been given other CPUs.
-    fn has_none_of(&self, group: &CgroupPath, effective: &str, decided: CpuSet) -> bool {
+    fn has_none_of(&self, group: &CgroupPath, effective: &str, target_cpus: CpuSet) -> bool {
         let left = group.parent().map(|above| self.on.cpus(&above, effective));
-        matches!(left, Some(Ok(left)) if left.is_disjoint(&decided))
+        matches!(left, Some(Ok(left)) if left.is_disjoint(&target_cpus))
     }
 
     /// Whether this is the program's own container, and its threads keep to the CPUs where it may not

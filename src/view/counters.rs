@@ -308,8 +308,8 @@ mod tests {
         let node =
             NodeMemory { id: 0, total: 10, huge_pages: Amounts::new(), reserved: Amounts::new() };
         let capacity = Capacity::new([node]).unwrap();
-        let wanted = Amounts::from([(MemoryKind::Memory, 11)]);
-        let refused = Room::new(&capacity, []).around(&wanted, NodeSet::of(0)).unwrap_err();
+        let requested = Amounts::from([(MemoryKind::Memory, 11)]);
+        let refused = Room::new(&capacity, []).around(&requested, NodeSet::of(0)).unwrap_err();
         let of_topology =
             Rejection { memory: refused.memory.clone(), ..Rejection::topology_affinity() };
         let settings = Settings::default();

@@ -40,9 +40,9 @@ pub enum Happened {
     Decided { what: What, done: bool },
     /// A check pass found a difference from the decision.
     Drifted {
-        decided: CpuSet,
+        target: CpuSet,
         /// What the check pass found, in words.
-        found: String,
+        observed: String,
         /// The repair, in words.
         action: String,
     },
@@ -142,11 +142,11 @@ impl History {
         &mut self,
         at: Moment,
         subject: Subject,
-        decided: CpuSet,
-        found: String,
+        target: CpuSet,
+        observed: String,
         action: String,
     ) {
-        let happened = Happened::Drifted { decided, found, action };
+        let happened = Happened::Drifted { target, observed, action };
         push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }
 

@@ -11,8 +11,8 @@ use cpuset::CpuSet;
 use ledger::pod_option::PodOption;
 use ledger::{
     Admission, Annotations, Bounds, Channel, Container, ContainerId, ContainerKind, CpuRequest,
-    CpuSetting, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
-    Update, Wanted,
+    CpuSetting, Event, Ledger, MilliCpu, Namespaces, Pod, PodUid, Policy, Qos, RequestedUpdate,
+    SandboxId, Settings, Update,
 };
 use placement::{self, EngineKind, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy};
 use std::collections::BTreeMap;
@@ -211,8 +211,8 @@ impl Node<'_> {
         let cpu = CpuRequest { request: amount, limit: amount };
         let pins = self.pins.clone();
         let before = self.ledger.exclusive();
-        let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
-        let update = Admission::Update { pod, container: container.clone(), wanted };
+        let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
+        let update = Admission::Update { pod, container: container.clone(), requested };
         if self.admit(update).is_err() {
             self.counts.resizes_refused += 1;
             assert_eq!((&self.pins, self.ledger.exclusive()), (&pins, before));
@@ -324,8 +324,8 @@ impl Node<'_> {
 fn the_invariants_hold_on_every_machine() {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
     let (machines, _) = runner::machines(&vectors).unwrap();
-    let wanted = std::env::var("STEPS").map_or(DEFAULT_STEPS, |steps| steps.parse().unwrap());
-    let each = wanted.div_ceil(machines.len() * HISTORIES);
+    let requested = std::env::var("STEPS").map_or(DEFAULT_STEPS, |steps| steps.parse().unwrap());
+    let each = requested.div_ceil(machines.len() * HISTORIES);
     let mut random = Random::new();
     let mut counts = Counts::default();
     let mut used = 0;
@@ -355,5 +355,5 @@ fn the_invariants_hold_on_every_machine() {
     }
     println!("{used} machines: {counts:?}");
     assert_eq!(used, machines.len());
-    assert!(counts.steps >= wanted);
+    assert!(counts.steps >= requested);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, fragmented, in_group, write_group};
 use crate::support::events::{create, local};
-use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted};
+use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Pod, Qos, RequestedUpdate};
 use std::fs;
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn held(daemon: &Daemon) -> String {
 async fn resized(daemon: &Daemon, (pod, container): (Pod, Container), milli: u64) {
     let amount = Some(MilliCpu(milli));
     let cpu = CpuRequest { request: amount, limit: amount };
-    let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
-    daemon.event(Admission::Update { pod, container, wanted }).await.unwrap();
+    let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
+    daemon.event(Admission::Update { pod, container, requested }).await.unwrap();
 }
 
 /// The file names every CPU on which its container may run, before, during and after a change.

@@ -7,7 +7,7 @@ use crate::support::events::{create, local, pod_and_container};
 use crate::support::warnings::warnings;
 use cpuset::{CgroupPath, CpuSet};
 use ledger::model::ContainerId;
-use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, RequestedUpdate};
 use nri::Session;
 use nri_cpu_manager::edge::Message;
 use std::fs;
@@ -61,8 +61,9 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
         daemon.event(created).await.unwrap();
         let four = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: four, limit: four };
-        let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
-        let resize = Admission::Update { pod: pod.clone(), container: container.clone(), wanted };
+        let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
+        let resize =
+            Admission::Update { pod: pod.clone(), container: container.clone(), requested };
         daemon.event(resize).await.unwrap();
         assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
         let group = daemon.paths.cgroup_root.join("kubepods/a");
@@ -201,8 +202,8 @@ async fn a_repeatedly_refused_resize_is_logged_occasionally() {
         for _ in 0..120 {
             let pod = pod.clone();
             let container = container.clone();
-            let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
-            daemon.event(Admission::Update { pod, container, wanted }).await.unwrap_err();
+            let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
+            daemon.event(Admission::Update { pod, container, requested }).await.unwrap_err();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let logged = warnings("ns/grows/c");

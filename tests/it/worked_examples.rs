@@ -3,7 +3,7 @@
 
 use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
-    Qos, SandboxId, Settings, Wanted,
+    Qos, RequestedUpdate, SandboxId, Settings,
 };
 use placement::{self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder};
 use topology::synthetic::Machine;
@@ -233,8 +233,8 @@ fn a_resize_is_not_refused_for_its_affinity() {
         );
         let amount = Some(MilliCpu(milli));
         let cpu = CpuRequest { request: amount, limit: amount };
-        let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
-        let decision = node.ledger.admit(Admission::Update { pod, container, wanted });
+        let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
+        let decision = node.ledger.admit(Admission::Update { pod, container, requested });
         let updates = decision.unwrap().due.updates;
         let ours = updates.iter().find(|update| update.container.0 == id).unwrap();
         assert_eq!(

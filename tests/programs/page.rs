@@ -292,7 +292,7 @@ async fn notices_are_at_the_top() {
             kind: kind.to_owned(),
             text: text.to_owned(),
         };
-        node.troubles.push(of_db("drifted", "decided CPUs 2-5, but <others>"));
+        node.troubles.push(of_db("drifted", "should have CPUs 2-5, but <others>"));
         let html = page::fragment(&status);
         let start = "<ul class=\"notices\" aria-label=\"Notices\"><li class=\"error\"><b>\
                      <span aria-hidden=\"true\">✗</span> Not ready:</b> the runtime has not listed its containers yet";
@@ -304,7 +304,7 @@ async fn notices_are_at_the_top() {
             "▲</span> Restart needed:</b> restart the plugin to apply strict<",
             "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
             "<h2>Recent drifts and other troubles</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
-             decided CPUs 2-5, but &lt;others&gt;</li>",
+             should have CPUs 2-5, but &lt;others&gt;</li>",
             "▲</span> Drift:</b> 1 container not as decided",
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");

@@ -176,12 +176,15 @@ async fn restart_with(node: &mut Node, (old, new): &Disk, world: &World) {
         assert!(!is.cpus().is_empty(), "{id} was left without CPUs");
         if was.exclusive && is.cpus() != was.cpus() {
             // A resize without the plugin's answer is completed: the container grows or shrinks.
-            let wanted = requested(&was.wire);
+            let requested = requested(&was.wire);
             let was = was.cpus();
             let is = is.cpus();
             let nested = was.is_subset(&is) || is.is_subset(&was);
-            let shared = wanted.is_none();
-            assert!(shared || nested && Some(is.len()) == wanted, "{id} moved from {was} to {is}");
+            let shared = requested.is_none();
+            assert!(
+                shared || nested && Some(is.len()) == requested,
+                "{id} moved from {was} to {is}"
+            );
         }
     }
     for claim in node.on_disk() {

@@ -4,7 +4,8 @@
 use crate::owner::{Received, at_once, connect, no_change, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use ledger::{
-    Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, SandboxId, Wanted,
+    Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, RequestedUpdate,
+    SandboxId,
 };
 use nri::wire;
 use nri_cpu_manager::edge::Response;
@@ -178,19 +179,19 @@ async fn updates_reach_the_owner_and_are_overridden() {
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
-    let mut wanted = cpu(4000);
-    wanted.cpu.as_mut().unwrap().cpus = "4-7".into();
+    let mut requested = cpu(4000);
+    requested.cpu.as_mut().unwrap().cpus = "4-7".into();
     let request = wire::UpdateContainerRequest {
         pod: Some(pod("a", 4000)).into(),
         container: Some(container("c", "a", 2000)).into(),
-        linux_resources: Some(wanted).into(),
+        linux_resources: Some(requested).into(),
         ..Default::default()
     };
     let answer: wire::UpdateContainerResponse =
         runtime.call("UpdateContainer", &request).await.unwrap();
     let ids: Vec<_> = answer.update.iter().map(|update| &*update.container_id).collect();
     assert_eq!(ids, ["s", "c"]);
-    let [_, Call::Admission(Admission::Update { container, wanted, .. })] =
+    let [_, Call::Admission(Admission::Update { container, requested, .. })] =
         &plugin.log.events()[..]
     else {
         panic!()
@@ -199,7 +200,10 @@ async fn updates_reach_the_owner_and_are_overridden() {
     let four = Some(MilliCpu(4000));
     let cpu = CpuRequest { request: four, limit: four };
     let cpus = Some("4-7".parse().unwrap());
-    assert_eq!(*wanted, Wanted { cpu, sets_quota: true, cpus, ..Wanted::default() });
+    assert_eq!(
+        *requested,
+        RequestedUpdate { cpu, sets_quota: true, cpus, ..RequestedUpdate::default() }
+    );
 }
 
 /// The pod's own fields keep the resources of its creation; the call has the new ones separately.

@@ -38,7 +38,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// Bytes of the current message that the reader is waiting for: header or payload, never both
     /// at once.
-    fn wanted(&self) -> usize {
+    fn requested(&self) -> usize {
         match self.length() {
             None => HEADER - self.message.len(),
             Some(length) => HEADER + length - self.message.len(),
@@ -55,7 +55,8 @@ impl Reader {
         self.frames.push(frame.len());
         assert!(!frame.is_empty(), "an empty frame means the end of the stream to the reader");
         let in_payload = self.length().is_some();
-        let buffer = if in_payload && self.wanted() >= BUFFER { self.wanted() } else { BUFFER };
+        let buffer =
+            if in_payload && self.requested() >= BUFFER { self.requested() } else { BUFFER };
         assert!(
             frame.len() <= buffer,
             "ENOMEM: a frame of {} bytes is read into a buffer of {buffer}",
@@ -64,10 +65,10 @@ impl Reader {
         let mut messages = Vec::new();
         let mut rest = frame;
         loop {
-            let (now, later) = rest.split_at(self.wanted().min(rest.len()));
+            let (now, later) = rest.split_at(self.requested().min(rest.len()));
             self.message.extend(now);
             rest = later;
-            if self.wanted() == 0 && self.message.len() >= HEADER {
+            if self.requested() == 0 && self.message.len() >= HEADER {
                 let whole = std::mem::take(&mut self.message);
                 let payload = whole[HEADER..].to_vec();
                 assert!(payload.len() <= MAX_MESSAGE, "a message of {} bytes", payload.len());

@@ -18,8 +18,8 @@ async fn every_generation_configures_the_plugin_and_lists_a_node() {
         let registered = runtime.registration().await;
         assert_eq!((&*registered.plugin_idx, &*registered.plugin_name), ("90", "cpu-manager"));
         let events = runtime.configure().await;
-        let wanted = if generation.known_events() == 0x7ff { 0x7df } else { 0x1fdf };
-        assert_eq!(events, wanted, "{generation:?}");
+        let requested = if generation.known_events() == 0x7ff { 0x7df } else { 0x1fdf };
+        assert_eq!(events, requested, "{generation:?}");
 
         let pods = [pod("a", 2000), pod("b", 3000)];
         let containers = [container("c1", "a", 1000), container("c2", "a", 1000)];

@@ -256,13 +256,13 @@ impl Node {
     pub(crate) async fn update(
         &mut self,
         id: &str,
-        wanted: wire::LinuxResources,
+        requested: wire::LinuxResources,
     ) -> Result<(), String> {
         let RuntimeContainer { pod, wire, .. } = self.containers[id].clone();
         let request = wire::UpdateContainerRequest {
             pod: Some(pod).into(),
             container: Some(wire).into(),
-            linux_resources: Some(wanted.clone()).into(),
+            linux_resources: Some(requested.clone()).into(),
             ..Default::default()
         };
         let answer: wire::UpdateContainerResponse = self
@@ -271,8 +271,8 @@ impl Node {
             .await
             .map_err(|status: ttrpc::proto::Status| status.message)?;
         // The plugin's update of this container overrides what the kubelet requested.
-        if !wanted.cpu.cpus.is_empty() {
-            self.containers.get_mut(id).unwrap().set(&wanted);
+        if !requested.cpu.cpus.is_empty() {
+            self.containers.get_mut(id).unwrap().set(&requested);
         }
         self.apply(answer.update);
         Ok(())

@@ -388,8 +388,8 @@ impl<'t> KernelModel<'t> {
             return;
         }
         let mut new = Cgroup { cpus, ..old };
-        let wanted = if old.is_member() { old.partition.exclusive } else { new.requested() };
-        new.partition.effective = self.left_by_siblings(group, self.passed_down(group, wanted));
+        let requested = if old.is_member() { old.partition.exclusive } else { new.requested() };
+        new.partition.effective = self.left_by_siblings(group, self.passed_down(group, requested));
         let conflict = self.conflicts(group, &new);
         if conflict && self.rules() < KernelRules::SiblingsKeepCpus {
             self.invalidate_siblings(group, new.requested());
@@ -407,8 +407,8 @@ impl<'t> KernelModel<'t> {
         let mut new = old;
         new.partition.exclusive = exclusive;
         let defaults = !old.is_member() && self.rules() >= KernelRules::SiblingsKeepCpus;
-        let wanted = if defaults { new.requested() } else { exclusive };
-        let granted = self.passed_down(group, wanted);
+        let requested = if defaults { new.requested() } else { exclusive };
+        let granted = self.passed_down(group, requested);
         new.partition.effective = granted;
         let taken = self.left_by_siblings(group, granted) != granted;
         if taken || self.conflicts(group, &new) {
@@ -467,9 +467,9 @@ impl<'t> KernelModel<'t> {
     }
 
     /// Those of these exclusive CPUs that the cgroup above has.
-    fn passed_down(&self, group: &CgroupPath, wanted: CpuSet) -> CpuSet {
+    fn passed_down(&self, group: &CgroupPath, requested: CpuSet) -> CpuSet {
         let above = group.parent().map(|parent| self.cgroup(&parent).partition.effective);
-        wanted & above.unwrap_or(self.tree.possible)
+        requested & above.unwrap_or(self.tree.possible)
     }
 
     /// Newer kernels subtract the siblings' exclusive CPUs.

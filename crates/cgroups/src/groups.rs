@@ -163,17 +163,17 @@ impl Groups {
             if writes {
                 // Errors, and texts of invalid partitions, which say why.
                 let mut replies = BTreeMap::new();
-                let outcome = carry_out(&mut tree, &goal, |group, wanted| {
-                    let refusal = self.refused.get(group).filter(|one| one.write == wanted);
+                let outcome = carry_out(&mut tree, &goal, |group, planned| {
+                    let refusal = self.refused.get(group).filter(|one| one.write == planned);
                     if let Some(refusal) = refusal {
                         report.deferred = true;
                         report.unbind_pods_with(layout, group, &refusal.why);
                         return None;
                     }
                     // After a failed write the plan differs from the one that `remember` recorded.
-                    self.remember_write(group, wanted);
+                    self.remember_write(group, planned);
                     self.memory.save();
-                    match unless_gone(write(&on, group, wanted)) {
+                    match unless_gone(write(&on, group, planned)) {
                         Ok(files) => {
                             written.insert(group.clone());
                             let files = files.unwrap_or_default();
@@ -186,9 +186,9 @@ impl Groups {
                         }
                         Err(error) => {
                             replies.insert(group.clone(), error.to_string());
-                            match wanted {
+                            match planned {
                                 Write::Cpus(_) => {
-                                    let failed = (group, wanted, &error);
+                                    let failed = (group, planned, &error);
                                     has_learnt |=
                                         self.failed(layout, &goal, failed, now, &mut report);
                                 }

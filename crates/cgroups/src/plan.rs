@@ -1,5 +1,5 @@
-//! The writes that lead from the present state of cgroups to their [`Goal`], which also defines *loose*
-//! and *tight*. Pure: no files. A *leaf* is a container's cgroup.
+//! The writes that lead from the observed state of cgroups to their [`Goal`], which also defines
+//! *loose* and *tight*. Pure: no files. A *leaf* is a container's cgroup.
 //!
 //! They are made in stages, so that every state in between is legal, even if no further write follows:
 //!
@@ -748,13 +748,13 @@ impl<'a> Survey<'a> {
             let leaves = goal
                 .exclusive_in(group)
                 .filter(|(leaf, _)| tree.contains(leaf) && !goal.mixed.contains(*leaf));
-            let present: CpuSet = leaves.map(|(leaf, _)| held(tree, leaf)).collect();
-            let value = self.pool_of(group, above) | claims | (present - (self.entered - claims));
+            let observed: CpuSet = leaves.map(|(leaf, _)| held(tree, leaf)).collect();
+            let value = self.pool_of(group, above) | claims | (observed - (self.entered - claims));
             self.aims.push(Aim { group: group.clone(), kind: AimKind::Tighten, value, above });
             if goal.volatile.contains(group) {
                 (above, None)
             } else {
-                let lingering = present - claims;
+                let lingering = observed - claims;
                 (cut(value, above), Some(PodClaims { exclusive: claims, lingering }))
             }
         };
@@ -839,12 +839,12 @@ impl<'a> Survey<'a> {
             self.withheld |= withheld;
             return left;
         }
-        let present = self.tree.effective(group) - self.goal.claims();
-        if !pool.is_subset(&self.cramped) || present.is_empty() {
+        let observed = self.tree.effective(group) - self.goal.claims();
+        if !pool.is_subset(&self.cramped) || observed.is_empty() {
             return pool;
         }
         self.withheld |= withheld;
-        present
+        observed
     }
 
     fn bind(&mut self, kind: AimKind, group: &CgroupPath, value: CpuSet, above: CpuSet) {

@@ -178,10 +178,10 @@ impl Node {
     /// Exactly those containers are partitions that must be. A partition may wait (`withheld`) if another
     /// program leaves other containers only its CPUs.
     fn check_partitions(&self, outcome: &PlanOutcome, goal: &Goal) {
-        let wanted: BTreeMap<CgroupPath, CpuSet> = self.partitions().collect();
+        let targets: BTreeMap<CgroupPath, CpuSet> = self.partitions().collect();
         for group in self.kernel.groups() {
             let files = self.kernel.partition(group);
-            let claim = wanted.get(group).copied().unwrap_or_default();
+            let claim = targets.get(group).copied().unwrap_or_default();
             let is_done = if claim.is_empty() {
                 files.state == PartitionState::Member
             } else {

@@ -42,7 +42,7 @@ pub(crate) struct Run {
     pub(crate) measured: Measured,
     /// CPUs that the neighbours used, and that they would have used with nothing else running.
     pub(crate) neighbours_used: f64,
-    pub(crate) neighbours_wanted: f64,
+    pub(crate) neighbours_expected: f64,
     /// CPUs that other programs used.
     pub(crate) others_used: f64,
     /// The part of the machine's CPU time that the hypervisor gave to other machines.
@@ -148,7 +148,7 @@ impl Experiment<'_> {
         Ok(Run {
             cell,
             neighbours_used,
-            neighbours_wanted: (count as f64 * neighbour::USE).min(room.len() as f64),
+            neighbours_expected: (count as f64 * neighbour::USE).min(room.len() as f64),
             others_used: others.max(0.0),
             stolen: share(spent.stolen),
             measured,

@@ -219,13 +219,13 @@ fn measure(arguments: &Arguments, command: &[&'static str], out: &mut dyn Write)
 
 /// Those of the command line, with no pinning, which all others are compared with.
 fn modes(chosen: &[Mode], version: CgroupVersion) -> Vec<Mode> {
-    let wanted = |mode: &Mode| match mode {
+    let is_selected = |mode: &Mode| match mode {
         Mode::None => true,
         _ if !chosen.is_empty() => chosen.contains(mode),
         Mode::Runtime => version == CgroupVersion::V1,
         Mode::Groups | Mode::Kernel | Mode::Isolated => true,
     };
-    Mode::ALL.into_iter().filter(wanted).collect()
+    Mode::ALL.into_iter().filter(is_selected).collect()
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

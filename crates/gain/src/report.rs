@@ -254,14 +254,14 @@ impl Report {
             ));
         }
         for mode in self.modes() {
-            let idle = |run: &&Run| run.neighbours_used < run.neighbours_wanted / 2.0;
+            let idle = |run: &&Run| run.neighbours_used < run.neighbours_expected / 2.0;
             let cell = Cell { mode, neighbours: true };
             if let Some(run) = self.runs_of(cell).find(idle) {
                 notes.push(format!(
                     "note: {}: the neighbours used {:.1} CPUs, less than half of the {:.1} that they would use: this run shows too little of them",
                     mode.label(),
                     run.neighbours_used,
-                    run.neighbours_wanted
+                    run.neighbours_expected
                 ));
             }
         }
@@ -329,7 +329,7 @@ pub(crate) mod tests {
             cell: Cell { mode, neighbours },
             measured: Measured { wake_up: histogram.clone(), round_trip: histogram, used: 0.1 },
             neighbours_used: if neighbours { 0.9 } else { 0.0 },
-            neighbours_wanted: if neighbours { 1.0 } else { 0.0 },
+            neighbours_expected: if neighbours { 1.0 } else { 0.0 },
             others_used: 0.0,
             stolen: 0.0,
         }

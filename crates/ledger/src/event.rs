@@ -43,7 +43,7 @@ pub enum Admission {
         pod: Pod,
         /// The container before the update.
         container: Container,
-        wanted: Wanted,
+        requested: RequestedUpdate,
     },
 }
 
@@ -225,7 +225,7 @@ impl Event {
 
 /// The resources that the kubelet requests for an existing container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct RequestedUpdate {
     /// A part that is `None` does not change.
     pub cpu: CpuRequest,
     /// The kinds of memory that change.

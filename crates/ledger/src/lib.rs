@@ -1,7 +1,7 @@
 //! Which container holds which CPUs: pods, containers, the shared pool.
 //!
 //! ```text
-//!   call ──► life, adopt, change ──► books ──► desired - applied, in order ──► due
+//!   call ──► life, adopt, change ──► books ──► target - applied, in order ──► due
 //!     ▲              │                                                          │
 //!     │              └── request ──► engine (placement)                         │
 //!     └──────────────────────────── answered, sent ◄────────────────────────────┘
@@ -63,8 +63,8 @@ pub mod annotations;
 mod books;
 mod change;
 mod claim;
-mod desired;
 mod devices;
+mod due;
 pub mod environment;
 pub mod event;
 mod identity;
@@ -97,7 +97,9 @@ pub use annotations::Annotations;
 pub use books::Phase;
 pub use claim::{Claim, KubeletClaim, MemoryClaim, Named};
 pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
-pub use event::{Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, Wanted};
+pub use event::{
+    Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, RequestedUpdate,
+};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, PoolKind,
     Qos, SandboxId,
@@ -223,9 +225,9 @@ impl Ledger {
                 let creation = self.creation(self.books.container(&uid, &container.name));
                 Ok(self.decision(container.id, Some(creation), outcome))
             }
-            Admission::Update { pod, container, wanted } => {
+            Admission::Update { pod, container, requested } => {
                 let id = container.id.clone();
-                let updated = life::update(node, books, pod, container, wanted);
+                let updated = life::update(node, books, pod, container, requested);
                 self.recompute();
                 updated?;
                 let outcome = self.report(Outcome::default());
@@ -265,7 +267,7 @@ impl Ledger {
             target::reach(&self.node, &self.pool, container).map(Box::new)
         };
         Creation {
-            setting: desired::desired(&self.node, &self.pool, container.pod, container.entry),
+            setting: due::target_setting(&self.node, &self.pool, container.pod, container.entry),
             exposed,
         }
     }
@@ -327,9 +329,9 @@ impl Ledger {
                 if let Some(Creation { setting, .. }) = creation {
                     life::created(books, &container, setting.as_ref());
                 }
-                desired::record(books, &due);
+                due::record(books, &due);
             }
-            Event::Sent(due) => desired::record(books, &due),
+            Event::Sent(due) => due::record(books, &due),
             Event::Revoked(id) => life::revoke(books, &id),
             Event::Move(step) => outcome.moved = rebalance::take(node, books, &step),
             Event::Suggested(plan) => rebalance::suggest(node, books, &plan),
@@ -389,7 +391,7 @@ impl Ledger {
 
     /// The updates that are due on this channel. They stay due until they are [sent](Event::Sent).
     pub fn due(&self, channel: &Channel) -> Due {
-        desired::due(&self.node, &self.books, &self.pool, channel)
+        due::due(&self.node, &self.books, &self.pool, channel)
     }
 
     /// Returns whether the ledger has adopted the node. At the change to [`Stance::Assign`] it

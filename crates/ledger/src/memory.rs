@@ -279,11 +279,11 @@ pub(super) fn resized_memory(
     books: &Books,
     uid: &PodUid,
     name: &str,
-    wanted: Amounts,
+    requested: Amounts,
 ) -> Result<Option<ResizedMemory>, Rejection> {
     let Some(found) = books.container(uid, name) else { return Ok(None) };
     let mut limits = found.entry.limits.clone();
-    limits.extend(wanted);
+    limits.extend(requested);
     limits.retain(|_, bytes| *bytes > 0);
     if limits == found.entry.limits {
         return Ok(None);

@@ -196,15 +196,15 @@ impl CpuRequest {
         self.limit.max(self.request)
     }
 
-    /// This request after a change; a part that is `None` in `wanted` does not change.
+    /// This request after a change; a part that is `None` in `requested` does not change.
     ///
     /// Shares do not show requests of 256 CPUs or more: with a limit of that size, a missing
     /// request is unknown.
-    pub fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
-        let unknown = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
+    pub fn changed_by(self, requested: CpuRequest) -> CpuRequest {
+        let unknown = requested.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
         CpuRequest {
-            request: if unknown { wanted.request } else { wanted.request.or(self.request) },
-            limit: wanted.limit.or(self.limit),
+            request: if unknown { requested.request } else { requested.request.or(self.request) },
+            limit: requested.limit.or(self.limit),
         }
     }
 

@@ -14,7 +14,7 @@ use cpuset::CpuSet;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuChange<'a> {
     pub(super) entry: &'a ContainerEntry,
-    /// The desired setting. A step of one message may lead only to a part of it.
+    /// The target setting. A step of one message may lead only to a part of it.
     pub(super) to: CpuSetting,
 }
 
@@ -57,9 +57,9 @@ impl CpuChange<'_> {
         Update { container: self.entry.id().clone(), setting: self.to }
     }
 
-    /// The CPUs of `wanted` that it has and leaves, exclusive or not.
-    fn leaves_of(&self, wanted: &CpuSet) -> CpuSet {
-        self.before().map_or(*wanted, |before| before & *wanted) - self.to.cpus()
+    /// The CPUs of `claimed` that it has and leaves, exclusive or not.
+    fn leaves_of(&self, claimed: &CpuSet) -> CpuSet {
+        self.before().map_or(*claimed, |before| before & *claimed) - self.to.cpus()
     }
 
     fn step(&self) -> OrderedUpdate {
@@ -105,10 +105,10 @@ impl CpuChange<'_> {
     }
 
     /// A step of a container that shares CPUs, if others have yet to leave all of its new CPUs: it
-    /// leaves `wanted` and keeps the rest of its present ones.
-    fn step_out_of(&self, wanted: &CpuSet) -> OrderedUpdate {
+    /// leaves `claimed` and keeps the rest of its present ones.
+    fn step_out_of(&self, claimed: &CpuSet) -> OrderedUpdate {
         let before = self.before().unwrap_or_default();
-        let rest = before - *wanted;
+        let rest = before - *claimed;
         // A cpuset cannot be empty.
         let rest = if rest.is_empty() { before.lowest(1) } else { rest };
         self.to.on(rest).map_or_else(|| self.step(), |to| self.step_to(to))
@@ -127,11 +127,11 @@ pub(super) fn in_order(
         changes.into_iter().partition(|change| change.to.is_exclusive());
     let all = || shared.iter().chain(&exclusive);
     let left: CpuSet = all().filter_map(CpuChange::leaves).collect();
-    let wanted: CpuSet = exclusive.iter().map(|change| change.to.exclusive_cpus()).collect();
+    let claimed: CpuSet = exclusive.iter().map(|change| change.to.exclusive_cpus()).collect();
     let late = all().filter(|change| Some(change.entry.id()) == last);
     // Its shared CPUs count, too, unless cgroups have already taken them from it.
     let late = late.map(|change| {
-        let shared = if bound { CpuSet::EMPTY } else { change.leaves_of(&wanted) };
+        let shared = if bound { CpuSet::EMPTY } else { change.leaves_of(&claimed) };
         change.leaves().unwrap_or_default() | shared
     });
     // CPUs that are still in use when all updates but the last one are made.
@@ -145,7 +145,7 @@ pub(super) fn in_order(
         if change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
             widened.push(change);
         } else {
-            let step = change.step_without(&left).unwrap_or_else(|| change.step_out_of(&wanted));
+            let step = change.step_without(&left).unwrap_or_else(|| change.step_out_of(&claimed));
             leave |= change.is_moved_by(&step);
             steps.push(step);
         }

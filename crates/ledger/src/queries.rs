@@ -3,7 +3,7 @@
 use super::Ledger;
 use super::books::ContainerRef;
 use super::claim::{Claim, MemoryClaim};
-use super::desired;
+use super::due;
 use super::model::{ContainerId, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
@@ -86,7 +86,7 @@ impl Ledger {
 
     /// Whether updates are due, or containers wait for some.
     pub fn owes(&self) -> bool {
-        desired::owes(&self.node, &self.books, &self.pool)
+        due::owes(&self.node, &self.books, &self.pool)
     }
 
     /// Whether containers wait for CPUs that others are about to leave.

@@ -20,13 +20,13 @@ pub(crate) fn resize(
     books: &mut Books,
     uid: &PodUid,
     container: &Container,
-    wanted: CpuRequest,
+    requested: CpuRequest,
 ) -> Result<(), Rejection> {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return Ok(());
     };
     let before = entry.cpu;
-    let cpu = before.changed_by(wanted);
+    let cpu = before.changed_by(requested);
     let asks = |cpu: &CpuRequest| (cpu.amount(), entry.asks_with(pod.pod.qos, cpu));
     if cpu == before {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Views of containers and pods for the code that writes and checks their cgroups.
 
 use super::books::{ContainerEntry, ContainerRef, Phase, PodEntry};
-use super::desired::desired;
+use super::due::target_setting;
 use super::model::{ContainerId, PodUid, Qos, SandboxId};
 use super::node::{Node, Pool};
 use super::note::Subject;
@@ -72,7 +72,7 @@ pub(super) fn target(node: &Node, pool: &Pool, container: ContainerRef<'_>) -> O
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
-    let setting = desired(node, pool, pod, entry)?;
+    let setting = target_setting(node, pool, pod, entry)?;
     // Until others have left its new CPUs, a container keeps the applied ones.
     let applied = if entry.waits() { entry.applied.cpus() } else { None };
     let exclusive = entry.applied.exclusive().unwrap_or_default();
@@ -103,7 +103,7 @@ pub(super) fn reach(
     let exclusive = entry.claim()?;
     let mut shared = CpuSet::EMPTY;
     if entry.is_mixed() {
-        let setting = desired(node, pool, pod, entry)?;
+        let setting = target_setting(node, pool, pod, entry)?;
         shared = effective_cpus(node, pool.bound_of(pod), &setting) - exclusive;
     }
     Some(Reach { exclusive, shared })

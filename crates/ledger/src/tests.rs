@@ -390,11 +390,11 @@ fn an_update_by_the_kubelet_is_answered_with_the_containers_cpus() {
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "a", 4000).unwrap();
     node.set.clear();
-    let wanted = Wanted { sets_quota: true, ..Wanted::default() };
+    let requested = RequestedUpdate { sets_quota: true, ..RequestedUpdate::default() };
     node.event(Admission::Update {
         pod: a.clone(),
         container: container(&a, "c", "a", 4000),
-        wanted,
+        requested,
     })
     .unwrap();
     node.check("a", "2-5");

@@ -1,8 +1,8 @@
 //! [`View`]: an immutable picture of the ledger's state.
 
 use super::books::{Books, ContainerRef, Phase};
-use super::desired::desired;
 use super::devices::{Device, counting};
+use super::due::target_setting;
 use super::model::{ContainerId, CpuRequest, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
@@ -169,7 +169,8 @@ fn container_view(
 ) -> ContainerView {
     // Unless the ledger assigns CPUs, it decides nothing.
     let shares = || {
-        let to = if node.assigns() { desired(node, pool, pod, entry)? } else { return None };
+        let to =
+            if node.assigns() { target_setting(node, pool, pod, entry)? } else { return None };
         Some(effective_cpus(node, pool.bound_of(pod), &to))
     };
     let claim = if entry.is_mixed() { None } else { entry.claim() };

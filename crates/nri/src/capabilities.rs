@@ -98,7 +98,7 @@ impl Capabilities {
             && version.is_some_and(|version| {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
             });
-        let at_least = |wanted| nri.is_some_and(|nri| nri >= wanted);
+        let at_least = |required| nri.is_some_and(|nri| nri >= required);
         let validation = at_least(v(0, 10, 0));
         let mut events = Events::ALL;
         if !validation {
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_warning_names_the_runtime_and_its_defect() {
-        for (name, version, wanted) in [
+        for (name, version, required) in [
             ("containerd", "v1.7.15", vec!["deadlock", "not report"]),
             ("containerd", "v1.7.16", vec!["not report"]),
             ("containerd", "v2.1.9", vec![]),
@@ -287,8 +287,8 @@ mod tests {
             ("dockerd", "29", vec!["unknown runtime"]),
         ] {
             let warnings = capabilities(name, version, "").warnings;
-            assert_eq!(warnings.len(), wanted.len(), "{name} {version}: {warnings:?}");
-            for (warning, words) in warnings.iter().zip(wanted) {
+            assert_eq!(warnings.len(), required.len(), "{name} {version}: {warnings:?}");
+            for (warning, words) in warnings.iter().zip(required) {
                 assert!(warning.contains(words) && warning.contains(name), "{warning}");
             }
         }

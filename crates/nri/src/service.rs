@@ -92,7 +92,7 @@ impl<'p, P: Plugin> Service<'p, P> {
         let known = capabilities.events;
         let updater =
             if capabilities.unsolicited_updates { Some(self.updater.clone()) } else { None };
-        let wanted = self.plugin.configure(Configuration {
+        let requested = self.plugin.configure(Configuration {
             runtime,
             capabilities,
             config: request.config,
@@ -101,10 +101,11 @@ impl<'p, P: Plugin> Service<'p, P> {
         });
         let progress = self.progress.clone();
         Handled::Later(Box::pin(async move {
-            let wanted = timeout_at(deadline, wanted).await.unwrap_or_else(|_| Err(late::<P>()))?;
+            let requested =
+                timeout_at(deadline, requested).await.unwrap_or_else(|_| Err(late::<P>()))?;
             progress.send_replace(Handshake::Configured);
-            let wanted = wanted.common(known);
-            let events = if wanted.is_empty() { LEAST.mask() } else { wanted.mask() };
+            let requested = requested.common(known);
+            let events = if requested.is_empty() { LEAST.mask() } else { requested.mask() };
             encode(&wire::ConfigureResponse { events, ..Default::default() })
         }))
     }
@@ -237,7 +238,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_events_that_the_runtime_knows_are_subscribed_to() {
         let validation = Events::of(&[Event::VALIDATE_CONTAINER_ADJUSTMENT]);
-        for (version, wanted, expected) in [
+        for (version, requested, expected) in [
             ("v2.2.0", Events::ALL, 0x3fff),
             ("v1.7.24", Events::ALL, 0x7ff),
             ("v2.2.0", validation, 0x2000),
@@ -245,10 +246,10 @@ mod tests {
             ("v1.7.24", validation, LEAST.mask()),
             ("v1.7.24", Events::default(), LEAST.mask()),
         ] {
-            let answer = answers(&Wants(wanted), &[("Configure", configure(version))]).await;
+            let answer = answers(&Wants(requested), &[("Configure", configure(version))]).await;
             let answer = answer[0].as_ref().unwrap();
             let events = wire::ConfigureResponse::parse_from_bytes(answer).unwrap().events;
-            assert_eq!(events, expected, "{version} {wanted:?}");
+            assert_eq!(events, expected, "{version} {requested:?}");
         }
     }
 

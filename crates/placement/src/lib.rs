@@ -65,7 +65,7 @@ pub mod topology_manager;
 pub use devices::DeviceNodes;
 pub use engine::{CacheCandidate, Engine, NumaCandidate, Placement, Weighed};
 pub use hint::{Distances, Hint, NumaNodes};
-pub use kubelet::configuration::{Reservation, ReserveError, SettingsError, Wanted};
+pub use kubelet::configuration::{CpuManagerConfig, Reservation, ReserveError, SettingsError};
 pub use options::Options;
 pub use pod_options::PodOptions;
 pub use rejection::{NotEnough, Reason, Rejection};

@@ -44,18 +44,18 @@ pub fn all_memory(topology: &Topology) -> Option<NodeSet> {
     if named && !all.is_empty() { Some(all) } else { None }
 }
 
-/// The numbers of the `wanted` nodes that are nearest to the node at position `from`.
+/// The numbers of the `counts` nodes that are nearest to the node at position `from`.
 pub(crate) fn nearest(
     nodes: &[NumaNode],
     from: usize,
-    wanted: impl Fn(&NumaNode) -> bool,
+    counts: impl Fn(&NumaNode) -> bool,
 ) -> impl Iterator<Item = usize> {
     let row = &nodes[from].distances;
     let distance = move |to: usize| row.get(to).copied().unwrap_or(u32::MAX);
     let candidates: Vec<(u32, usize)> = nodes
         .iter()
         .enumerate()
-        .filter(|(_, node)| wanted(node))
+        .filter(|(_, node)| counts(node))
         .map(|(at, node)| (distance(at), node.id))
         .collect();
     let least = candidates.iter().map(|(distance, _)| *distance).min();

@@ -182,7 +182,7 @@ impl Rejection {
             _ => format!(", {blocked} caches have reserved cpus and cannot be taken"),
         };
         let message = format!(
-            "Uncore Alignment Error: whole uncore caches wanted: requested {requested} cpus, free whole caches = {free}, usable cpus in them = {cpus}{never}; request fewer cpus, or wait until other containers leave a cache"
+            "Uncore Alignment Error: whole uncore caches required: requested {requested} cpus, free whole caches = {free}, usable cpus in them = {cpus}{never}; request fewer cpus, or wait until other containers leave a cache"
         );
         Rejection::new(Reason::UncoreAlignment, message)
     }

@@ -6,8 +6,9 @@ use super::topology_manager::TopologyManager;
 use cpuset::CpuSet;
 use topology::Topology;
 
-/// A configuration that has passed the kubelet's checks ([`Wanted::check`](super::Wanted::check))
-/// and [`check_engine`](Settings::check_engine).
+/// A configuration that has passed the kubelet's checks
+/// ([`CpuManagerConfig::check`](super::CpuManagerConfig::check)) and
+/// [`check_engine`](Settings::check_engine).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     pub engine: EngineKind,

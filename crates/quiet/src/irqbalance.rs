@@ -96,24 +96,24 @@ impl Irqbalance {
         let socket = path.to_string_lossy().into_owned();
         let record = originals.banned().filter(|record| record.socket == socket).cloned();
         let before = record.as_ref().map_or(banned, |record| record.before);
-        let wanted = before | avoided;
+        let target = before | avoided;
         let is_sent = match &record {
-            Some(record) => record.sent == wanted,
-            None => wanted == banned,
+            Some(record) => record.sent == target,
+            None => target == banned,
         };
-        if is_sent && wanted.is_subset(&banned) {
+        if is_sent && target.is_subset(&banned) {
             // irqbalance adds hot CPUs.
-            if wanted == before && banned == before {
+            if target == before && banned == before {
                 originals.set_banned(None);
             }
             return Ok(BanState::Banned);
         }
         self.waited += 1;
         if !is_sent || self.waited >= RESEND {
-            originals.set_banned(Some(Banned { socket, before, sent: wanted }));
+            originals.set_banned(Some(Banned { socket, before, sent: target }));
             originals.save()?;
             self.waited = 0;
-            ban(&path, wanted, until)?;
+            ban(&path, target, until)?;
         }
         Ok(BanState::Pending)
     }

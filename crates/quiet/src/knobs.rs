@@ -144,7 +144,7 @@ impl Knobs {
         words
     }
 
-    /// The wanted files of `cpufreq`.
+    /// The target files of `cpufreq`.
     fn frequencies(&self) -> Vec<(&'static str, String)> {
         let mut files = Vec::new();
         files.extend(self.governor.clone().map(|name| (GOVERNOR, name)));
@@ -225,17 +225,17 @@ pub(crate) fn plan(
     originals: &mut Originals,
 ) -> KnobPlan {
     let sys = kernel.resolve(&roots.sys).unwrap_or_else(|_| roots.sys.clone());
-    let mut planner = Planner { kernel, sys, wanted: BTreeMap::new(), plan: KnobPlan::default() };
+    let mut planner = Planner { kernel, sys, targets: BTreeMap::new(), plan: KnobPlan::default() };
     for container in &goal.containers {
         for cpu in &container.cpus {
             planner.add(container, cpu);
         }
     }
-    let Planner { sys, wanted, mut plan, .. } = planner;
-    for (setting, (container, value)) in &wanted {
+    let Planner { sys, targets, mut plan, .. } = planner;
+    for (setting, (container, value)) in &targets {
         let path = sys.join(setting);
-        let present = match read(kernel, &path) {
-            Ok(present) => present,
+        let observed = match read(kernel, &path) {
+            Ok(observed) => observed,
             Err(error) => {
                 let why = format!("cannot read {}: {error}", path.display());
                 plan.denied.insert(Denied { container: (*container).to_owned(), why });
@@ -243,13 +243,13 @@ pub(crate) fn plan(
             }
         };
         let setting = Setting::Knob(setting.clone());
-        let wanted = Value::Text(value.clone());
-        let Judgement { original, is_drift } = originals.judge(&setting, &present, false);
+        let target = Value::Text(value.clone());
+        let Judgement { original, is_drift } = originals.judge(&setting, &observed, false);
         plan.planned.push(Planned {
             setting,
             path,
-            present,
-            wanted,
+            observed,
+            target,
             original,
             is_drift,
             names: vec![],
@@ -257,11 +257,11 @@ pub(crate) fn plan(
     }
     for setting in originals.settings() {
         if let Setting::Knob(path) = setting.clone()
-            && !wanted.contains_key(&path)
+            && !targets.contains_key(&path)
         {
             let path = sys.join(path);
-            let present = read(kernel, &path);
-            plan.planned.extend(back(path, present, setting, originals));
+            let observed = read(kernel, &path);
+            plan.planned.extend(back(path, observed, setting, originals));
         }
     }
     plan
@@ -270,9 +270,9 @@ pub(crate) fn plan(
 struct Planner<'a> {
     kernel: &'a dyn Kernel,
     sys: PathBuf,
-    /// The wanted value of each file, and the first container that asks for it. CPUs that share a
+    /// The target value of each file, and the first container that asks for it. CPUs that share a
     /// frequency policy share its files.
-    wanted: BTreeMap<String, (&'a str, String)>,
+    targets: BTreeMap<String, (&'a str, String)>,
     plan: KnobPlan,
 }
 
@@ -309,7 +309,7 @@ impl<'a> Planner<'a> {
             return;
         };
         let (owner, first) =
-            self.wanted.entry(setting.to_owned()).or_insert((&container.name, value.clone()));
+            self.targets.entry(setting.to_owned()).or_insert((&container.name, value.clone()));
         if *first != value {
             let why = format!("{setting} is {first} for {owner}, whose CPUs share it: not {value}");
             self.plan.denied.insert(Denied { container: container.name.clone(), why });

@@ -86,7 +86,7 @@ pub(crate) struct Banned {
     pub(crate) sent: CpuSet,
 }
 
-/// What a present value means.
+/// What a observed value means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Judgement {
     /// What counts as the value without this program.
@@ -116,7 +116,7 @@ pub struct Originals {
 
 impl Originals {
     /// Reads what was recorded during this boot. `proc` is usually `/proc`, which has the boot id. The
-    /// text says why a file is ignored: what it had is lost, and present values count as original.
+    /// text says why a file is ignored: what it had is lost, and observed values count as original.
     pub fn open(
         file: Arc<dyn RecordFile>,
         kernel: &dyn Kernel,
@@ -172,17 +172,17 @@ impl Originals {
         self.banned = banned;
     }
 
-    /// Interprets a present value. A value of another program `is_welcome` if it needs no change: then it
-    /// is the new original.
-    pub(crate) fn judge(&self, setting: &Setting, present: &Value, is_welcome: bool) -> Judgement {
+    /// Interprets a observed value. A value of another program `is_welcome` if it needs no change:
+    /// then it is the new original.
+    pub(crate) fn judge(&self, setting: &Setting, observed: &Value, is_welcome: bool) -> Judgement {
         let Some(record) = self.get(setting) else {
-            return Judgement { original: present.clone(), is_drift: false };
+            return Judgement { original: observed.clone(), is_drift: false };
         };
-        if record.ours.contains(present) {
+        if record.ours.contains(observed) {
             return Judgement { original: record.before.clone(), is_drift: false };
         }
         if is_welcome {
-            return Judgement { original: present.clone(), is_drift: false };
+            return Judgement { original: observed.clone(), is_drift: false };
         }
         Judgement { original: record.before.clone(), is_drift: record.confirmed }
     }
@@ -194,11 +194,11 @@ impl Originals {
         names: &[String],
         write: (&Value, &Value),
     ) {
-        let (original, wanted) = write;
+        let (original, target) = write;
         let known = self.records.get(setting).filter(|record| record.before == *original);
         let mut ours = known.map(|record| record.ours.clone()).unwrap_or_default();
-        if !ours.contains(wanted) {
-            ours.push(wanted.clone());
+        if !ours.contains(target) {
+            ours.push(target.clone());
         }
         let record =
             Record { names: names.to_vec(), before: original.clone(), ours, confirmed: false };
@@ -206,12 +206,12 @@ impl Originals {
     }
 
     /// Updates a record by what its file says after the writes.
-    pub(crate) fn settle(&mut self, setting: &Setting, original: &Value, present: &Value) {
+    pub(crate) fn settle(&mut self, setting: &Setting, original: &Value, observed: &Value) {
         let Some(record) = self.records.get(setting) else { return };
-        if present == original {
+        if observed == original {
             self.forget(setting);
-        } else if record.ours.contains(present) {
-            let ours = vec![present.clone()];
+        } else if record.ours.contains(observed) {
+            let ours = vec![observed.clone()];
             self.put(setting, Record { ours, confirmed: true, ..record.clone() });
         }
     }
@@ -319,17 +319,17 @@ pub(crate) mod tests {
     #[test]
     fn a_value_of_this_program_is_told_from_those_of_others() {
         let mut originals = Originals::default();
-        let judged = |originals: &Originals, present: &str, is_welcome| {
+        let judged = |originals: &Originals, observed: &str, is_welcome| {
             let Judgement { original, is_drift } =
-                originals.judge(&ONE, &cpus(present), is_welcome);
+                originals.judge(&ONE, &cpus(observed), is_welcome);
             (original.to_string(), is_drift)
         };
         assert_eq!(judged(&originals, "0-7", false), ("0-7".to_owned(), false));
         let names = ["nic".to_owned()];
         originals.will_write(&ONE, &names, (&cpus("0-7"), &cpus("0-3")));
         // A crash before or after the write.
-        for present in ["0-7", "0-3"] {
-            assert_eq!(judged(&originals, present, false), ("0-7".to_owned(), false));
+        for observed in ["0-7", "0-3"] {
+            assert_eq!(judged(&originals, observed, false), ("0-7".to_owned(), false));
         }
         originals.settle(&ONE, &cpus("0-7"), &cpus("0-3"));
         assert_eq!(judged(&originals, "0-3", true), ("0-7".to_owned(), false));
@@ -339,8 +339,8 @@ pub(crate) mod tests {
         assert_eq!(judged(&originals, "2", true), ("2".to_owned(), false));
         // Between two values of this program.
         originals.will_write(&ONE, &names, (&cpus("0-7"), &cpus("0-1")));
-        for present in ["0-3", "0-1"] {
-            assert_eq!(judged(&originals, present, true), ("0-7".to_owned(), false));
+        for observed in ["0-3", "0-1"] {
+            assert_eq!(judged(&originals, observed, true), ("0-7".to_owned(), false));
         }
         originals.settle(&ONE, &cpus("0-7"), &cpus("0-7"));
         assert!(originals.is_empty());

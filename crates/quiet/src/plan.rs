@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn interrupts_stay_on_their_node_while_it_has_cpus_for_them() {
         let nodes = BTreeMap::from([(0, cpus("0-3")), (1, cpus("4-7"))]);
-        for (original, node, avoided, wanted) in [
+        for (original, node, avoided, target) in [
             ("0-7", None, "2-3", Some("0-1,4-7")),
             ("0-15", None, "2-3", Some("0-1,4-15")),
             ("6", None, "2-3", Some("6")),
@@ -61,7 +61,7 @@ mod tests {
             let area = Area { online: cpus("0-7"), avoided: cpus(avoided), nodes: &nodes };
             assert_eq!(
                 area.narrowed(cpus(original), node),
-                wanted.map(cpus),
+                target.map(cpus),
                 "{original} on {node:?} without {avoided}"
             );
         }

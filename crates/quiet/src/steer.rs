@@ -30,8 +30,8 @@ const WORKQUEUES: &str = "devices/virtual/workqueue";
 pub(crate) struct Planned {
     pub(crate) setting: Setting,
     pub(crate) path: PathBuf,
-    pub(crate) present: Value,
-    pub(crate) wanted: Value,
+    pub(crate) observed: Value,
+    pub(crate) target: Value,
     pub(crate) original: Value,
     /// Whether another program has replaced this program's value.
     pub(crate) is_drift: bool,
@@ -62,8 +62,8 @@ impl fmt::Display for Noise {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     pub setting: Setting,
-    pub found: Value,
-    pub wanted: Value,
+    pub observed: Value,
+    pub target: Value,
 }
 
 /// The result of a pass.
@@ -108,7 +108,7 @@ pub struct Restored {
 struct Refusal {
     /// The handlers of an interrupt: another device is another interrupt.
     names: Vec<String>,
-    wanted: Value,
+    target: Value,
     why: String,
     /// Whether another value may be accepted. The kernel refuses any affinity of an interrupt that it
     /// manages.
@@ -135,7 +135,7 @@ struct Outcome {
     written: u64,
     drift: Vec<Drift>,
     /// What each file says after the writes.
-    present: BTreeMap<Setting, Value>,
+    observed: BTreeMap<Setting, Value>,
     failed: BTreeMap<Setting, String>,
 }
 
@@ -179,7 +179,7 @@ impl Steering {
         };
         for setting in [Setting::DefaultAffinity, Setting::Workqueues] {
             match self.read(kernel, &setting) {
-                Ok(present) => planned.extend(self.plan_mask(kernel, setting, present, area)),
+                Ok(observed) => planned.extend(self.plan_mask(kernel, setting, observed, area)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => report.errors.push(format!("cannot read {setting}: {error}")),
             }
@@ -193,7 +193,7 @@ impl Steering {
         let mut outcome = Outcome::default();
         let due = self.due(kernel, planned, &mut outcome);
         for one in &due {
-            self.originals.will_write(&one.setting, &one.names, (&one.original, &one.wanted));
+            self.originals.will_write(&one.setting, &one.names, (&one.original, &one.target));
         }
         // Without a record, a crash would make the new value the original one.
         if self.save(&mut report.errors) {
@@ -242,17 +242,17 @@ impl Steering {
         for interrupt in interrupts.active.values() {
             self.adopt_default(interrupt);
             let setting = Setting::Interrupt(interrupt.number);
-            let present = interrupt.affinity;
-            let is_welcome = present.is_disjoint(&area.avoided);
-            let judged = self.originals.judge(&setting, &Value::Cpus(present), is_welcome);
+            let observed = interrupt.affinity;
+            let is_welcome = observed.is_disjoint(&area.avoided);
+            let judged = self.originals.judge(&setting, &Value::Cpus(observed), is_welcome);
             let Value::Cpus(original) = judged.original else { continue };
             // With nowhere to go, it stays where it is.
-            let wanted = area.narrowed(original, interrupt.node).unwrap_or(present);
+            let target = area.narrowed(original, interrupt.node).unwrap_or(observed);
             planned.push(Planned {
                 path: affinity_file(&self.roots, interrupt.number),
                 setting,
-                present: Value::Cpus(present),
-                wanted: Value::Cpus(wanted),
+                observed: Value::Cpus(observed),
+                target: Value::Cpus(target),
                 original: Value::Cpus(original),
                 is_drift: judged.is_drift,
                 names: interrupt.names.clone(),
@@ -272,12 +272,12 @@ impl Steering {
         if is_known || self.originals.get(&setting).is_some() {
             return;
         }
-        let present = Value::Cpus(interrupt.affinity);
+        let observed = Value::Cpus(interrupt.affinity);
         let default = self.originals.get(&Setting::DefaultAffinity);
-        if let Some(default) = default.filter(|default| default.ours.contains(&present)) {
+        if let Some(default) = default.filter(|default| default.ours.contains(&observed)) {
             let names = interrupt.names.clone();
             let before = default.before.clone();
-            let record = Record { names, before, ours: vec![present], confirmed: true };
+            let record = Record { names, before, ours: vec![observed], confirmed: true };
             self.originals.put(&setting, record);
         }
     }
@@ -287,23 +287,24 @@ impl Steering {
         &self,
         kernel: &dyn Kernel,
         setting: Setting,
-        present: Value,
+        observed: Value,
         area: Area<'_>,
     ) -> Option<Planned> {
         let path = self.path(&setting);
-        let Value::Cpus(cpus) = present else { return None };
+        let Value::Cpus(cpus) = observed else { return None };
         let isolated = self.isolated_from(kernel, &setting);
         let is_welcome = (cpus - isolated).is_disjoint(&area.avoided);
-        let Judgement { original, is_drift } = self.originals.judge(&setting, &present, is_welcome);
+        let Judgement { original, is_drift } =
+            self.originals.judge(&setting, &observed, is_welcome);
         let Value::Cpus(before) = original else { return None };
-        let wanted = if is_welcome && original == present {
+        let target = if is_welcome && original == observed {
             cpus
         } else {
             let area = Area { avoided: area.avoided | isolated, ..area };
             area.narrowed(before, None).unwrap_or(cpus)
         };
-        let wanted = Value::Cpus(wanted);
-        Some(Planned { setting, path, present, wanted, original, is_drift, names: Vec::new() })
+        let target = Value::Cpus(target);
+        Some(Planned { setting, path, observed, target, original, is_drift, names: Vec::new() })
     }
 
     /// CPUs of isolated partitions. The kernel keeps workers off them until the next write of the mask,
@@ -329,9 +330,9 @@ impl Steering {
         // Refusals of files that have their value meanwhile, or are gone, end here.
         let mut refusals = std::mem::take(&mut self.refusals);
         for one in planned {
-            outcome.present.insert(one.setting.clone(), one.present.clone());
-            if one.present == one.wanted {
-                self.originals.settle(&one.setting, &one.original, &one.present);
+            outcome.observed.insert(one.setting.clone(), one.observed.clone());
+            if one.observed == one.target {
+                self.originals.settle(&one.setting, &one.original, &one.observed);
                 continue;
             }
             match refusals.remove(&one.setting) {
@@ -374,7 +375,7 @@ impl Steering {
         let mut failed = BTreeMap::new();
         for one in files {
             outcome.written += 1;
-            if let Err(error) = kernel.write(&one.path, &text(&one.setting, &one.wanted)) {
+            if let Err(error) = kernel.write(&one.path, &text(&one.setting, &one.target)) {
                 failed.insert(one.setting.clone(), error);
             }
         }
@@ -390,19 +391,19 @@ impl Steering {
         error: Option<io::Error>,
         outcome: &mut Outcome,
     ) {
-        let Planned { setting, path, wanted, original, .. } = &one;
-        let mut present = self.read(kernel, setting);
-        if error.is_none() && present.as_ref().is_ok_and(|present| present != wanted) {
+        let Planned { setting, path, target, original, .. } = &one;
+        let mut observed = self.read(kernel, setting);
+        if error.is_none() && observed.as_ref().is_ok_and(|observed| observed != target) {
             outcome.written += 1;
             // The result is read.
-            let _ = kernel.write(path, &text(setting, wanted));
-            present = self.read(kernel, setting);
+            let _ = kernel.write(path, &text(setting, target));
+            observed = self.read(kernel, setting);
         }
-        let present = match present {
-            Ok(present) => present,
+        let observed = match observed {
+            Ok(observed) => observed,
             Err(error) if is_gone(&error) => {
                 self.originals.forget(setting);
-                outcome.present.remove(setting);
+                outcome.observed.remove(setting);
                 return;
             }
             Err(error) => {
@@ -416,26 +417,26 @@ impl Steering {
         };
         let why = match error {
             Some(error) => Some(error.to_string()),
-            None if present != *wanted => {
-                Some(format!("it is {present} after a write of {wanted}"))
+            None if observed != *target => {
+                Some(format!("it is {observed} after a write of {target}"))
             }
             None => None,
         };
-        if matches!(setting, Setting::Knob(_)) && why.is_some() && present != one.present {
+        if matches!(setting, Setting::Knob(_)) && why.is_some() && observed != one.observed {
             // The kernel has made another value of the written one.
-            self.originals.add_ours(setting, present.clone());
+            self.originals.add_ours(setting, observed.clone());
         }
-        self.originals.settle(setting, original, &present);
-        outcome.present.insert(setting.clone(), present);
+        self.originals.settle(setting, original, &observed);
+        outcome.observed.insert(setting.clone(), observed);
         if let Some(why) = why {
             outcome.failed.insert(setting.clone(), why.clone());
             let opens = kernel.check_writable(path).is_ok();
-            let Planned { setting, wanted, names, .. } = one;
-            let refusal = Refusal { names, wanted, why, depends_on_value, opens, passes: 0 };
+            let Planned { setting, target, names, .. } = one;
+            let refusal = Refusal { names, target, why, depends_on_value, opens, passes: 0 };
             self.refusals.insert(setting, refusal);
         } else if one.is_drift {
-            let Planned { setting, present, wanted, .. } = one;
-            outcome.drift.push(Drift { setting, found: present, wanted });
+            let Planned { setting, observed, target, .. } = one;
+            outcome.drift.push(Drift { setting, observed, target });
         }
     }
 
@@ -450,30 +451,30 @@ impl Steering {
     ) {
         for interrupt in interrupts.active.values() {
             let setting = Setting::Interrupt(interrupt.number);
-            let Some(Value::Cpus(present)) = outcome.present.get(&setting) else { continue };
+            let Some(Value::Cpus(observed)) = outcome.observed.get(&setting) else { continue };
             if let Some(Value::Cpus(before)) = self.originals.get(&setting).map(|one| &one.before) {
-                let kept_off = (*before & area.avoided) - *present;
+                let kept_off = (*before & area.avoided) - *observed;
                 if !kept_off.is_empty() {
                     report.away.insert(interrupt.number, kept_off);
                 }
             }
-            let was_written = *present != interrupt.affinity;
+            let was_written = *observed != interrupt.affinity;
             let effective = if was_written {
                 interrupts::effective(kernel, &self.roots, interrupt.number)
             } else {
                 interrupt.effective
             };
-            let cpus = effective.unwrap_or(*present) & area.avoided;
+            let cpus = effective.unwrap_or(*observed) & area.avoided;
             let why = outcome.failed.get(&setting);
-            if cpus.is_empty() && (why.is_none() || present.is_disjoint(&area.avoided)) {
+            if cpus.is_empty() && (why.is_none() || observed.is_disjoint(&area.avoided)) {
                 continue;
             }
             let Interrupt { number, names, chip, .. } = interrupt.clone();
             if let Some(why) = why {
                 // It may be routed to any CPU of its affinity.
-                let cpus = cpus | (*present & area.avoided);
+                let cpus = cpus | (*observed & area.avoided);
                 report.refused.push((Noise { number, names, chip, cpus }, why.clone()));
-            } else if present.is_disjoint(&area.avoided) {
+            } else if observed.is_disjoint(&area.avoided) {
                 report.pending.push(Noise { number, names, chip, cpus });
             } else if area.online.is_subset(&area.avoided) {
                 report.nowhere.push(Noise { number, names, chip, cpus });
@@ -498,11 +499,11 @@ impl Steering {
                     continue;
                 }
             }
-            let present = self.read(kernel, &setting);
+            let observed = self.read(kernel, &setting);
             let path = self.path(&setting);
             let isolated = self.isolated_from(kernel, &setting);
-            let mut one = back(path, present, setting, &mut self.originals);
-            if let Some(Planned { wanted: Value::Cpus(cpus), .. }) = &mut one
+            let mut one = back(path, observed, setting, &mut self.originals);
+            if let Some(Planned { target: Value::Cpus(cpus), .. }) = &mut one
                 && !cpus.is_subset(&isolated)
             {
                 *cpus -= isolated;
@@ -556,7 +557,7 @@ impl Refusal {
         let is_other_device =
             !self.names.is_empty() && !self.names.iter().any(|name| one.names.contains(name));
         is_other_device
-            || (self.depends_on_value && self.wanted != one.wanted)
+            || (self.depends_on_value && self.target != one.target)
             || RETRY <= self.passes
             || kernel.check_writable(&one.path).is_ok() != self.opens
     }
@@ -573,13 +574,13 @@ fn is_fixed(error: &io::Error) -> bool {
 /// since: then the record is forgotten.
 pub(crate) fn back(
     path: PathBuf,
-    present: io::Result<Value>,
+    observed: io::Result<Value>,
     setting: Setting,
     originals: &mut Originals,
 ) -> Option<Planned> {
     let Record { names, before, ours, .. } = originals.get(&setting)?.clone();
-    let present = match present {
-        Ok(present) if ours.contains(&present) => present,
+    let observed = match observed {
+        Ok(observed) if ours.contains(&observed) => observed,
         Ok(_) => {
             originals.forget(&setting);
             return None;
@@ -592,7 +593,7 @@ pub(crate) fn back(
         Err(_) => ours.last()?.clone(),
     };
     let original = before.clone();
-    Some(Planned { setting, path, present, wanted: before, original, is_drift: false, names })
+    Some(Planned { setting, path, observed, target: before, original, is_drift: false, names })
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -160,7 +160,7 @@ impl Worker<'_> {
     /// Starts all containers of a pod that do not run, like a kubelet's retry.
     fn start_missing(&mut self, index: usize) -> Result<()> {
         let RunningPod { pod, containers, .. } = self.pods[index].clone();
-        let missing = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
+        let missing = |one: &&Container| containers.iter().all(|c| c.name != one.name);
         for container in pod.containers.iter().filter(missing) {
             self.start_container(index, container)?;
         }

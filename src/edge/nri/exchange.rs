@@ -53,9 +53,9 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
             Event::Started { pod, container }.into()
         }
         nri::Call::UpdateContainer { pod, container, resources } => {
-            let wanted = incoming::wanted(&resources, &container);
+            let requested = incoming::requested(&resources, &container);
             let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
-            Admission::Update { pod, container, wanted }.into()
+            Admission::Update { pod, container, requested }.into()
         }
         nri::Call::StopContainer(_, container) => Event::Stop(ContainerId(container.id)).into(),
         nri::Call::RemoveContainer(_, container) => Event::Remove(ContainerId(container.id)).into(),

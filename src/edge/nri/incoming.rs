@@ -8,7 +8,7 @@ use super::projection::{
 use cpuset::{CpuSet, NodeSet};
 use ledger::{
     Annotations, Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod,
-    PodUid, SandboxId, Wanted,
+    PodUid, RequestedUpdate, SandboxId,
 };
 use nri::wire;
 use placement::memory_manager::{Amounts, MemoryKind};
@@ -163,10 +163,15 @@ pub(super) fn final_cpus(
 }
 
 /// The kubelet's request in an update of `before`. Zero and an absent value both mean "unchanged".
-pub(super) fn wanted(resources: &wire::LinuxResources, before: &wire::Container) -> Wanted {
+pub(super) fn requested(
+    resources: &wire::LinuxResources,
+    before: &wire::Container,
+) -> RequestedUpdate {
     let limits = limits(resources);
-    let Some(cpu) = resources.cpu.as_ref() else { return Wanted { limits, ..Wanted::default() } };
-    Wanted {
+    let Some(cpu) = resources.cpu.as_ref() else {
+        return RequestedUpdate { limits, ..RequestedUpdate::default() };
+    };
+    RequestedUpdate {
         limits,
         cpu: request(cpu, before.linux.resources.cpu.as_ref()),
         sets_quota: cpu.quota.as_ref().is_some_and(|quota| quota.value > 0),
@@ -426,7 +431,7 @@ mod tests {
             (cpu(None, Some(-1), None), None, None, false),
             (cpu(None, None, None), None, None, false),
         ] {
-            let converted = wanted(&resources(asked.clone()), &before);
+            let converted = requested(&resources(asked.clone()), &before);
             let expected =
                 CpuRequest { request: request.map(MilliCpu), limit: limit.map(MilliCpu) };
             assert_eq!((converted.cpu, converted.sets_quota), (expected, sets_quota), "{asked}");
@@ -434,8 +439,8 @@ mod tests {
         }
         let mut asked = cpu(None, None, None);
         asked.cpus = "1-2".into();
-        assert_eq!(wanted(&resources(asked), &before).cpus, Some("1-2".parse().unwrap()));
-        assert_eq!(wanted(&wire::LinuxResources::new(), &before), Wanted::default());
+        assert_eq!(requested(&resources(asked), &before).cpus, Some("1-2".parse().unwrap()));
+        assert_eq!(requested(&wire::LinuxResources::new(), &before), RequestedUpdate::default());
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Plugin for Edge {
     ) -> impl Future<Output = Result<Events, CallError>> + Send {
         let Configuration { runtime, capabilities, config, answer_within, updater } = configuration;
         self.on_crio.store(runtime.name == CRIO, Ordering::Relaxed);
-        let (reply, wanted) = oneshot::channel();
+        let (reply, events_reply) = oneshot::channel();
         self.send(Message::Configure {
             session: self.session,
             runtime,
@@ -55,7 +55,7 @@ impl Plugin for Edge {
             updater,
             reply,
         });
-        async move { decided(wanted).await.map(events) }
+        async move { decided(events_reply).await.map(events) }
     }
 
     /// The message is in the owner's queue when this returns, even if the reply comes too late.

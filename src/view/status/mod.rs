@@ -545,8 +545,8 @@ fn describe(happened: &Happened) -> (&'static str, String) {
             };
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }
-        Happened::Drifted { decided, found, action } => {
-            ("drifted", format!("decided {}, but {found}: {action}", wording::cpus(decided)))
+        Happened::Drifted { target, observed, action } => {
+            ("drifted", format!("should have {}, but {observed}: {action}", wording::cpus(target)))
         }
         Happened::KernelRefused(why) => (
             "partition_refused",

@@ -7,7 +7,7 @@ use super::messages::{listed, pod};
 use crate::support::events::{local, pod_and_container};
 use crate::support::random::Random;
 use ledger::model::{ContainerId, SandboxId};
-use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, RequestedUpdate};
 use std::collections::{BTreeMap, BTreeSet};
 
 const STATES: usize = 1000;
@@ -28,8 +28,8 @@ async fn step(node: &Node, random: &mut Random) {
         7 => {
             let amount = Some(MilliCpu(amount));
             let cpu = CpuRequest { request: amount, limit: amount };
-            let wanted = Wanted { cpu, sets_quota: true, ..Wanted::default() };
-            node.daemon.event(Admission::Update { pod, container, wanted }).await
+            let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
+            node.daemon.event(Admission::Update { pod, container, requested }).await
         }
         8 => node.daemon.event(Event::StopPod(sandbox)).await,
         _ => node.daemon.event(Event::RemovePod(sandbox)).await,

@@ -8,10 +8,10 @@ pub(super) fn describe(call: &Call) -> String {
         Call::Admission(Admission::Create { pod, container }) => {
             format!("create  {} {}", of(pod, container), cpu(container.cpu))
         }
-        Call::Admission(Admission::Update { pod, container, wanted }) => {
-            let quota = if wanted.sets_quota { " with quota" } else { "" };
+        Call::Admission(Admission::Update { pod, container, requested }) => {
+            let quota = if requested.sets_quota { " with quota" } else { "" };
             let before = cpu(container.cpu);
-            let after = cpu(wanted.cpu);
+            let after = cpu(requested.cpu);
             format!("update  {} {before} to {after}{quota}", of(pod, container))
         }
         Call::Event(event) => match event {

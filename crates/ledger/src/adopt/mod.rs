@@ -13,7 +13,7 @@ mod sources;
 
 use super::books::{AppliedSetting, Books, ContainerEntry, ContainerRef};
 use super::claim::{Claim, KubeletClaim};
-use super::desired::mems_are_ours;
+use super::due::mems_are_ours;
 use super::identity::identify;
 use super::memory::{self, Records};
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, SandboxId};

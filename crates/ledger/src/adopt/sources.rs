@@ -65,9 +65,9 @@ fn named(
     if found.pod.pod.pool == PoolKind::Reserved {
         return None;
     }
-    let wanted = asks(&found, container);
+    let requested = asks(&found, container);
     let is_static = node.is_static();
-    let entitled = |cpus: &CpuSet| is_static && wanted == Some(cpus.len());
+    let entitled = |cpus: &CpuSet| is_static && requested == Some(cpus.len());
     // A newer instance inherits from its predecessor only as many as it is entitled to.
     let ours = evidence.ours(found.uid, container);
     let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
@@ -94,7 +94,7 @@ fn named(
             let alone = || !evidence.is_common(cpus);
             entitled(cpus)
                 && !evidence.is_pool(cpus)
-                && (alone() || fits_budget(found, wanted, evidence))
+                && (alone() || fits_budget(found, requested, evidence))
         }),
         // A claim that is not set may be older than a resize, so the number has to be right.
         ClaimSource::Remembered => ours.filter(entitled).map(left),
@@ -104,8 +104,8 @@ fn named(
 
 /// Whether the CPUs that a container asks for and those of the other containers of its pod fit the
 /// pod's budget.
-fn fits_budget(found: ContainerRef<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
-    let Some(n) = wanted else { return false };
+fn fits_budget(found: ContainerRef<'_>, requested: Option<usize>, evidence: &Evidence) -> bool {
+    let Some(n) = requested else { return false };
     let Some(budget) = found.pod.budget_cpus() else { return true };
     let others = found.pod.containers().filter(|(name, _)| *name != found.name);
     let remembered = |name| evidence.of_name(found.uid, name).map(|claim| claim.cpus);
@@ -168,21 +168,26 @@ pub(super) fn keep_margin(
     }
     let online = node.topology.online();
     let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);
-    let wanted = decided.map_or(entry.terms.pod_options.margin(), |ours| ours.margin);
-    if wanted == Margin::NONE {
+    let requested = decided.map_or(entry.terms.pod_options.margin(), |ours| ours.margin);
+    if requested == Margin::NONE {
         return;
     }
-    let margin = possible_margin(node, &claim, wanted, &(node.unclaimed(books) | claim));
+    let margin = possible_margin(node, &claim, requested, &(node.unclaimed(books) | claim));
     if margin != Margin::NONE {
         books.change_container(uid, &container.name, |entry| entry.keep_idle(margin));
     }
 }
 
 /// The largest part of the margin around these CPUs that is `free`.
-pub(super) fn possible_margin(node: &Node, cpus: &CpuSet, wanted: Margin, free: &CpuSet) -> Margin {
+pub(super) fn possible_margin(
+    node: &Node,
+    cpus: &CpuSet,
+    requested: Margin,
+    free: &CpuSet,
+) -> Margin {
     let fits = |margin| node.with_idle(cpus, margin).is_subset(free);
-    let siblings = Margin { siblings: wanted.siblings, ..Margin::NONE };
-    let caches = Margin { siblings: false, ..wanted };
-    let parts = [wanted, caches, siblings];
+    let siblings = Margin { siblings: requested.siblings, ..Margin::NONE };
+    let caches = Margin { siblings: false, ..requested };
+    let parts = [requested, caches, siblings];
     parts.into_iter().find(|margin| fits(*margin)).unwrap_or(Margin::NONE)
 }

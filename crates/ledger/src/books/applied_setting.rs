@@ -156,16 +156,16 @@ impl AppliedSetting {
         matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
     }
 
-    /// Whether other CPUs are set than desired, or other ones of them are exclusive.
-    pub(crate) fn differs_in_cpus(&self, desired: &CpuSetting, certainty: Certainty) -> bool {
-        self.certainty < certainty || self.reach.as_ref() != Some(desired.reach())
+    /// Whether other CPUs are set than its target, or other ones of them are exclusive.
+    pub(crate) fn differs_in_cpus(&self, target: &CpuSetting, certainty: Certainty) -> bool {
+        self.certainty < certainty || self.reach.as_ref() != Some(target.reach())
     }
 
-    /// Whether the setting differs from the desired one, so that an update is due.
-    pub(crate) fn differs(&self, desired: &CpuSetting) -> bool {
-        self.differs_in_cpus(desired, Certainty::Set)
-            || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
-            || self.differs_in_quota(desired.is_exclusive(), desired.limit())
+    /// Whether the setting differs from the target, so that an update is due.
+    pub(crate) fn differs(&self, target: &CpuSetting) -> bool {
+        self.differs_in_cpus(target, Certainty::Set)
+            || target.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
+            || self.differs_in_quota(target.is_exclusive(), target.limit())
     }
 
     fn differs_in_quota(&self, exclusive: bool, limit: Option<MilliCpu>) -> bool {

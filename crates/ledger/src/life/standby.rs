@@ -6,7 +6,7 @@
 
 use crate::adopt::adopt_set;
 use crate::books::{AppliedSetting, Books, Certainty, ContainerEntry};
-use crate::event::Wanted;
+use crate::event::RequestedUpdate;
 use crate::model::{Container, PodUid};
 use crate::node::Node;
 use crate::policy::Stance;
@@ -65,14 +65,14 @@ pub(crate) fn update(
     books: &mut Books,
     uid: &PodUid,
     container: &Container,
-    wanted: Wanted,
+    requested: RequestedUpdate,
 ) {
     let changed = books.change_container(uid, &container.name, |entry| {
-        entry.cpu = entry.cpu.changed_by(wanted.cpu);
-        if wanted.sets_quota {
+        entry.cpu = entry.cpu.changed_by(requested.cpu);
+        if requested.sets_quota {
             entry.applied.record_quota();
         }
-        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
+        let cpus = requested.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
         // Other CPUs end the claim; `adopt_set` makes a new one of them if they are legal.
         entry.applied.replace(cpus);
         entry.release();

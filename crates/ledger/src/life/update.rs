@@ -3,7 +3,7 @@
 use super::standby;
 use crate::adopt::adopt_late;
 use crate::books::Books;
-use crate::event::Wanted;
+use crate::event::RequestedUpdate;
 use crate::identity::{Instance, identify_container, instance};
 use crate::memory::resized_memory;
 use crate::model::{Container, Pod};
@@ -17,7 +17,7 @@ pub(crate) fn update(
     books: &mut Books,
     pod: Pod,
     mut container: Container,
-    wanted: Wanted,
+    requested: RequestedUpdate,
 ) -> Result<(), Rejection> {
     let uid = identify_container(node, books, pod, &mut container);
     match instance(books, &uid, &container) {
@@ -26,16 +26,16 @@ pub(crate) fn update(
         Instance::Unknown => adopt_late(node, books, &uid, &container),
     }
     if !node.assigns() {
-        standby::update(node, books, &uid, &container, wanted);
+        standby::update(node, books, &uid, &container, requested);
         return Ok(());
     }
-    if let (Some(cpus), Some(pod)) = (wanted.cpus, books.pod(&uid)) {
+    if let (Some(cpus), Some(pod)) = (requested.cpus, books.pod(&uid)) {
         let subject = pod.subject(&container);
         books.journal.note(true, subject, What::Contested(cpus));
     }
-    let memory = resized_memory(node, books, &uid, &container.name, wanted.limits);
+    let memory = resized_memory(node, books, &uid, &container.name, requested.limits);
     let resized = memory.and_then(|memory| {
-        resize(node, books, &uid, &container, wanted.cpu)?;
+        resize(node, books, &uid, &container, requested.cpu)?;
         Ok(memory)
     });
     let memory = match resized {
@@ -52,10 +52,10 @@ pub(crate) fn update(
         entry.mark_created();
         // The runtime applies the request as it is: its quota would throttle exclusive CPUs, and
         // its CPUs are not those of the ledger. So the answer has to have an update.
-        if wanted.sets_quota {
+        if requested.sets_quota {
             entry.applied.record_quota();
         }
-        if wanted.cpus.is_some() {
+        if requested.cpus.is_some() {
             entry.applied.invalidate();
         }
     });

@@ -96,8 +96,8 @@ fn late_events_of_a_replaced_instance_change_nothing() {
     node.start(&a, "c", "1", 4000);
     let late = |id| container(&a, "c", id, 2000);
     node.event(Event::Starting { pod: a.clone(), container: late("1") }).unwrap();
-    let wanted = Wanted { cpu: late("1").cpu, ..Wanted::default() };
-    node.event(Admission::Update { pod: a.clone(), container: late("1"), wanted }).unwrap();
+    let requested = RequestedUpdate { cpu: late("1").cpu, ..RequestedUpdate::default() };
+    node.event(Admission::Update { pod: a.clone(), container: late("1"), requested }).unwrap();
     node.stop("1");
     node.event(Event::Remove(ContainerId("1".to_owned()))).unwrap();
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);

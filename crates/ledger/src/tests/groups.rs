@@ -116,9 +116,10 @@ fn a_resized_shared_container_gets_its_permanent_cpuset() {
     node.check("s", "0-1,6-15");
     node.event(Event::Mechanism(Mechanism::Groups)).unwrap();
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), [], "nothing changes for it yet");
-    let wanted = Wanted { cpus: Some("3".parse().unwrap()), ..Wanted::default() };
+    let requested =
+        RequestedUpdate { cpus: Some("3".parse().unwrap()), ..RequestedUpdate::default() };
     let container = container(&s, "s", "s", 100);
-    node.event(Admission::Update { pod: s, container, wanted }).unwrap();
+    node.event(Admission::Update { pod: s, container, requested }).unwrap();
     node.check("s", "0-15");
 }
 

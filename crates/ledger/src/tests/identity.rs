@@ -44,7 +44,7 @@ fn an_event_without_a_pod_is_matched_by_its_container() {
     let update = Admission::Update {
         pod: unnamed,
         container: container(&a, "c", "1", 4000),
-        wanted: Wanted { sets_quota: true, ..Wanted::default() },
+        requested: RequestedUpdate { sets_quota: true, ..RequestedUpdate::default() },
     };
     node.set.clear();
     node.event(update).unwrap();

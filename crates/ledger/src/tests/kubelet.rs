@@ -259,9 +259,10 @@ fn a_node_migrates_from_the_kubelet_to_the_plugin_without_moves() {
         assert_eq!(created.is_ok(), stance == Stance::Observe);
         let rest = if created.is_ok() { "0-4,13-15" } else { "0-8,13-15" };
         for (pod, name, id, milli) in [(&shared, "c", "s", 100), (&a, "side", "side", 500)] {
-            let wanted = Wanted { cpus: Some(cpus(rest)), ..Wanted::default() };
+            let requested =
+                RequestedUpdate { cpus: Some(cpus(rest)), ..RequestedUpdate::default() };
             let container = container(pod, name, id, milli);
-            node.event(Admission::Update { pod: pod.clone(), container, wanted }).unwrap();
+            node.event(Admission::Update { pod: pod.clone(), container, requested }).unwrap();
             node.set.insert(id.to_owned(), cpus(rest));
         }
         // A container has ended, and its next instance is still to come.
@@ -300,9 +301,9 @@ fn cpus_set_by_a_kubelet_that_becomes_active_later_are_adopted() {
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 4000).unwrap();
     node.kubelet(Stance::Refuse, &[]);
-    let wanted = Wanted { cpus: Some(cpus("12-15")), ..Wanted::default() };
+    let requested = RequestedUpdate { cpus: Some(cpus("12-15")), ..RequestedUpdate::default() };
     let container = container(&a, "c", "a", 4000);
-    node.event(Admission::Update { pod: a.clone(), container, wanted }).unwrap();
+    node.event(Admission::Update { pod: a.clone(), container, requested }).unwrap();
     node.set.insert("a".to_owned(), cpus("12-15"));
     node.kubelet(Stance::Assign, &[]);
     node.any_answer();

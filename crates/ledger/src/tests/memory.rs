@@ -429,9 +429,9 @@ fn in_pod_scope_one_node_has_the_memory_of_the_whole_pod() {
 
 /// Resizes the memory of a pod's only container. Returns the memory nodes of each update.
 fn resize(node: &mut Node, pod: &Pod, from: u64, to: u64) -> Result<Vec<Option<NodeSet>>, String> {
-    let wanted = Wanted { limits: bytes(to), ..Wanted::default() };
+    let requested = RequestedUpdate { limits: bytes(to), ..RequestedUpdate::default() };
     let container = limited_container(pod, "c", 2000, from);
-    let update = Admission::Update { pod: pod.clone(), container, wanted };
+    let update = Admission::Update { pod: pod.clone(), container, requested };
     let decision = admit(&mut node.ledger, update).map_err(|why| why.to_string())?;
     Ok(decision.due.updates.iter().map(|update| update.setting.mems()).collect())
 }

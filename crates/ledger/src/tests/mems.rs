@@ -24,9 +24,10 @@ fn create(node: &mut Node, pod: &Pod, container: Container) -> CpuSetting {
 fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> CpuSetting {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
-    let wanted = Wanted { cpu, sets_quota: true, cpus: None, ..Wanted::default() };
+    let requested =
+        RequestedUpdate { cpu, sets_quota: true, cpus: None, ..RequestedUpdate::default() };
     let container = container(pod, "c", id, from);
-    let update = Admission::Update { pod: pod.clone(), container, wanted };
+    let update = Admission::Update { pod: pod.clone(), container, requested };
     let mut updates = admit(&mut node.ledger, update).unwrap().due.updates.into_iter();
     updates.find(|update| update.container.0 == id).unwrap().setting
 }

@@ -133,7 +133,7 @@ fn the_rest_of_a_whole_cache_stays_idle() {
     let refused = node.create(&b, "c", "b", 1000).unwrap_err();
     assert_eq!(
         refused,
-        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested 1 cpus, free \
+        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches requested: requested 1 cpus, free \
          whole caches = 0, usable cpus in them = 0, 1 cache has reserved cpus and cannot be taken; request fewer cpus, or \
          wait until other containers leave a cache"
     );

@@ -10,7 +10,12 @@ pub(super) fn resized(pod: &Pod, name: &str, id: &str, from: u64, to: u64) -> Ad
     Admission::Update {
         pod: pod.clone(),
         container: container(pod, name, id, from),
-        wanted: Wanted { cpu, sets_quota: true, cpus: None, ..Wanted::default() },
+        requested: RequestedUpdate {
+            cpu,
+            sets_quota: true,
+            cpus: None,
+            ..RequestedUpdate::default()
+        },
     }
 }
 

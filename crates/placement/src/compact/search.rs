@@ -450,9 +450,9 @@ impl Choice {
         of_cache.sort_by_key(|&at| view.loads[at].free);
         let mut left = take.cpus;
         for at in of_cache {
-            let wanted = left.min(view.loads[at].free);
-            left -= wanted;
-            let short = view.take(at, wanted, cpus);
+            let part = left.min(view.loads[at].free);
+            left -= part;
+            let short = view.take(at, part, cpus);
             debug_assert_eq!(short, 0, "cores of one size add up");
         }
     }

@@ -65,10 +65,10 @@ pub(super) fn sets(
     every: bool,
 ) -> Vec<AddedNodes> {
     let base: usize = nodes.base.iter().map(|node| view.nodes[node]).sum();
-    let wanted = n.saturating_sub(base);
+    let needed = n.saturating_sub(base);
     // Single nodes are few enough.
     let limited = !every && size > 1;
-    let mut search = SetSearch { view, nodes, others, wanted, limited, sets: BinaryHeap::new() };
+    let mut search = SetSearch { view, nodes, others, needed, limited, sets: BinaryHeap::new() };
     let none = AddedNodes { distance: 0, free: 0, nodes: NodeSet::EMPTY };
     if combinations(others.len(), size) <= ALL_SETS {
         search.extend(none, 0, size);
@@ -78,7 +78,7 @@ pub(super) fn sets(
         for &start in others.iter().step_by(step) {
             let grown = search.grow(start, size).into_iter();
             let set = grown.fold(none, |set, node| search.with(set, node));
-            if set.nodes.len() == size && set.free >= wanted {
+            if set.nodes.len() == size && set.free >= needed {
                 search.offer(set);
             }
         }
@@ -93,7 +93,7 @@ struct SetSearch<'v, 'm> {
     nodes: &'v NodeBounds,
     others: &'v [usize],
     /// The number of CPUs that the base lacks.
-    wanted: usize,
+    needed: usize,
     /// Whether only [`EQUAL_SETS`] of the nearest sets are kept.
     limited: bool,
     /// The worst set is on top.
@@ -111,7 +111,7 @@ impl SetSearch<'_, '_> {
             // The others are sorted, so the next ones have the most usable CPUs of all that are
             // left.
             let most = self.others[at..at + left].iter().map(|&node| self.view.nodes[node]);
-            if set.free + most.sum::<usize>() < self.wanted {
+            if set.free + most.sum::<usize>() < self.needed {
                 return;
             }
             let next = self.with(set, self.others[at]);
@@ -173,7 +173,7 @@ impl SetSearch<'_, '_> {
             let last = rest().nth(left - 1).map_or(0, |&node| self.view.nodes[node]);
             let fits = |node: usize| {
                 let own = self.view.nodes[node];
-                self.wanted <= free + fullest + if own > last { last } else { own }
+                self.needed <= free + fullest + if own > last { last } else { own }
             };
             let open = others.iter().zip(&distances);
             let open = open.filter(|&(&node, _)| !chosen.contains(node) && fits(node));

@@ -10,24 +10,24 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// The positions of exactly `count` numbers with the least sum that is at least `wanted`, and
+    /// The positions of exactly `count` numbers with the least sum that is at least `needed`, and
     /// the sum; `None` if no `count` numbers reach it.
     pub(super) fn least(
         &mut self,
         numbers: &[usize],
         count: usize,
-        wanted: usize,
+        needed: usize,
     ) -> Option<(usize, Vec<usize>)> {
         if count == numbers.len() {
             let sum = numbers.iter().sum();
-            return if sum >= wanted { Some((sum, (0..count).collect())) } else { None };
+            return if sum >= needed { Some((sum, (0..count).collect())) } else { None };
         }
         // The answer is at most this: from the least sum, replacing one number after the other by a
         // larger one adds at most the largest number each time.
         let mut ascending = numbers.to_vec();
         ascending.sort_unstable();
         let largest = *ascending.last()?;
-        let limit = ascending.iter().take(count).sum::<usize>().max(wanted) + largest;
+        let limit = ascending.iter().take(count).sum::<usize>().max(needed) + largest;
         let words = limit / 64 + 1;
         self.reached.clear();
         self.reached.resize((count + 1) * words, 0);
@@ -39,7 +39,7 @@ impl Sums {
             }
         }
         let reached = &self.reached[count * words..];
-        let sum = (wanted..=limit).find(|sum| reached[sum / 64] >> (sum % 64) & 1 == 1)?;
+        let sum = (needed..=limit).find(|sum| reached[sum / 64] >> (sum % 64) & 1 == 1)?;
         let mut chosen = Vec::with_capacity(count);
         let mut left = sum;
         for summands in (1..=count).rev() {
@@ -92,15 +92,15 @@ mod tests {
         fn the_sum_is_the_least_of_all_subsets(
             numbers in prop::collection::vec(0..20usize, 1..9),
             count in 1..9usize,
-            wanted in 1..60usize,
+            needed in 1..60usize,
         ) {
             let count = count.min(numbers.len());
             let sums = (0..1u32 << numbers.len()).filter(|set| set.count_ones() as usize == count);
             let sums = sums.map(|set| {
                 numbers.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1).map(|(_, n)| n).sum()
             });
-            let least: Option<usize> = sums.filter(|sum| *sum >= wanted).min();
-            let actual = Sums::default().least(&numbers, count, wanted);
+            let least: Option<usize> = sums.filter(|sum| *sum >= needed).min();
+            let actual = Sums::default().least(&numbers, count, needed);
             prop_assert_eq!(actual.as_ref().map(|(sum, _)| *sum), least);
             if let Some((sum, chosen)) = actual {
                 prop_assert_eq!(chosen.len(), count);

@@ -12,7 +12,7 @@
 //!   that of the nodes that must be included and then the nodes with the most free CPUs, until they
 //!   suffice.
 //! * If the empty machine would need that size, all sets of that size are preferred. Otherwise none
-//!   is, unless sockets are aligned: then the narrowest size that suffices on exactly the wanted
+//!   is, unless sockets are aligned: then the narrowest size that suffices on exactly the needed
 //!   number of sockets is preferred.
 //!
 //! Where whole cores of several sizes must add up to the request, these sums are upper bounds:

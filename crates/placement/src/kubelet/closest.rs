@@ -257,14 +257,14 @@ impl<'d> NearestSearch<'d> {
         if decided.reach + rest < self.demand.n || decided.left < must {
             return false;
         }
-        let Some(wanted) = self.sockets else { return true };
+        let Some(needed) = self.sockets else { return true };
         let touched = decided.sockets.count_ones() as usize;
         let later = self.groups.iter().skip(at).fold(0, |all, group| all | group.sockets);
         let new = (later & !decided.sockets).count_ones() as usize;
-        let enough = wanted <= touched + new.min(decided.left);
-        touched <= wanted
+        let enough = needed <= touched + new.min(decided.left);
+        touched <= needed
             && enough
-            && (rest == 0 || self.fits_sockets(at, decided, wanted - touched))
+            && (rest == 0 || self.fits_sockets(at, decided, needed - touched))
     }
 
     /// Whether the fullest `more` further sockets could hold what is missing.
@@ -363,7 +363,7 @@ impl<'d> NearestSearch<'d> {
                 *cost += 2 * to[at];
             }
         }
-        let aligned = self.sockets.is_none_or(|wanted| sockets.count_ones() as usize == wanted);
+        let aligned = self.sockets.is_none_or(|needed| sockets.count_ones() as usize == needed);
         let holds = self.demand.n <= free && self.demand.adds_up(chosen.iter());
         if holds && aligned { Some((cost, chosen)) } else { None }
     }
@@ -389,7 +389,7 @@ impl<'d> NearestSearch<'d> {
                 _ => fullest + node.free,
             };
             let touched = (sockets | node.sockets).count_ones() as usize;
-            self.demand.n <= free + most && self.sockets.is_none_or(|wanted| touched <= wanted)
+            self.demand.n <= free + most && self.sockets.is_none_or(|needed| touched <= needed)
         };
         let fitting = others.filter(|(_, node)| fits(node)).map(|(index, _)| index);
         fitting.min_by_key(|&index| (costs[index], index))

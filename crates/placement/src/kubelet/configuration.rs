@@ -1,4 +1,4 @@
-//! [`Wanted`]: a kubelet's configuration as text, and the checks that a kubelet makes when it
+//! [`CpuManagerConfig`]: a kubelet's configuration as text, and the checks that a kubelet makes when it
 //! starts. [`Reservation`]: the CPUs that are never exclusive, as a list or as an amount.
 
 use super::take::take;
@@ -10,7 +10,7 @@ use topology::Topology;
 
 /// A configuration of CPU manager policy `static` and of the topology manager, as text.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct CpuManagerConfig<'a> {
     /// `cpuManagerPolicyOptions`.
     pub cpu_options: &'a [(&'a str, &'a str)],
     pub topology_policy: &'a str,
@@ -34,7 +34,7 @@ pub enum SettingsError {
     Reserve(#[from] ReserveError),
 }
 
-impl Wanted<'_> {
+impl CpuManagerConfig<'_> {
     /// Checks the configuration in the kubelet's order, and returns the first error.
     pub fn check(&self, topology: &Topology, limit: NodeLimit) -> Result<Settings, SettingsError> {
         let topology_manager = TopologyManager::parse(

@@ -49,10 +49,10 @@ pub fn merge(policy: TopologyPolicy, numa: &NumaNodes, resources: &[ResourceHint
     if let Some(set) = preferred.min_by_key(|&set| (set.len(), fitness(set))) {
         return decide(policy, numa, Hint { nodes: Some(set), preferred: true });
     }
-    let wanted = lists.iter().map(|list| narrowest(list)).max().unwrap_or(0);
+    let needed = lists.iter().map(|list| narrowest(list)).max().unwrap_or(0);
     let deviation = |set: NodeSet| match set.len() {
-        size if size <= wanted => (0, wanted - size),
-        size => (1, size - wanted),
+        size if size <= needed => (0, needed - size),
+        size => (1, size - needed),
     };
     let best = intersections(numa.all, &lists)
         .into_iter()

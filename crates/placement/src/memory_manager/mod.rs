@@ -26,7 +26,7 @@ pub use capacity::{Capacity, CapacityError, MAX_MEMORY_NODES, NodeMemory};
 pub use offer::{MAX_OFFERED_NODES, MemoryOffer};
 pub use place::{MemoryRequest, PodMemory, place_memory, place_with_memory};
 pub use reservation::{
-    LimitError, MemoryConfigError, MemoryReservation, WantedMemory, WrittenAmount,
+    LimitError, MemoryConfigError, MemoryManagerConfig, MemoryReservation, WrittenAmount,
 };
 pub use room::{Claim, Room, Sharing};
 pub use shortage::Shortage;

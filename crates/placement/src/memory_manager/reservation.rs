@@ -1,4 +1,4 @@
-//! [`WantedMemory`]: a kubelet's configuration of its Memory Manager as text and amounts, and the
+//! [`MemoryManagerConfig`]: a kubelet's configuration of its Memory Manager as text and amounts, and the
 //! checks that a kubelet makes of it when it starts.
 
 use super::amounts::{HUGE_PAGES, MemoryKind, binary};
@@ -10,7 +10,7 @@ const MEMORY: &str = "memory";
 
 /// A configuration of the Memory Manager.
 #[derive(Debug, Clone, Copy)]
-pub struct WantedMemory<'a> {
+pub struct MemoryManagerConfig<'a> {
     /// `memoryManagerPolicy`.
     pub policy: &'a str,
     /// `reservedMemory`.
@@ -101,7 +101,7 @@ fn together(errors: &[LimitError]) -> String {
     }
 }
 
-impl WantedMemory<'_> {
+impl MemoryManagerConfig<'_> {
     /// Checks the configuration in the kubelet's order.
     ///
     /// `machine` has nothing reserved yet. The result is what containers can be given, or `None` if
@@ -316,7 +316,7 @@ mod tests {
             limits: vec![((*kind).to_owned(), *amount)],
         };
         let reserved: Vec<MemoryReservation> = limits.iter().map(reservation).collect();
-        WantedMemory { policy, reserved: &reserved, node_allocatable }.check(&machine())
+        MemoryManagerConfig { policy, reserved: &reserved, node_allocatable }.check(&machine())
     }
 
     #[track_caller]

@@ -177,7 +177,7 @@ impl<'c> Room<'c> {
                 }
                 Sharing::AnySet => headroom(&empty, taken),
             };
-            Table { wanted: i128::from(bytes), empty, free }
+            Table { needed: i128::from(bytes), empty, free }
         };
         request.iter().map(table).collect()
     }
@@ -195,18 +195,18 @@ impl<'c> Room<'c> {
 
 /// What each set of nodes has of one type.
 struct Table {
-    wanted: i128,
+    needed: i128,
     empty: Vec<i128>,
     free: Vec<i128>,
 }
 
 impl Table {
     fn holds_when_empty(&self, mask: Mask) -> bool {
-        self.empty[mask] >= self.wanted
+        self.empty[mask] >= self.needed
     }
 
     fn holds(&self, mask: Mask) -> bool {
-        self.free[mask] >= self.wanted
+        self.free[mask] >= self.needed
     }
 }
 

@@ -262,12 +262,12 @@ fn drift_is_corrected_and_a_harmless_change_is_the_new_original() {
     node.add(24, "nic", "0-7");
     node.avoid("2,6");
     node.quiet_pass();
-    for found in ["0-7", "2"] {
-        node.set_affinity(24, found);
+    for observed in ["0-7", "2"] {
+        node.set_affinity(24, observed);
         let report = node.pass();
-        let wanted = Value::Cpus(cpus("0-1,3-5,7"));
-        let found = Value::Cpus(cpus(found));
-        assert_eq!(report.drift, [Drift { setting: Setting::Interrupt(24), found, wanted }]);
+        let target = Value::Cpus(cpus("0-1,3-5,7"));
+        let observed = Value::Cpus(cpus(observed));
+        assert_eq!(report.drift, [Drift { setting: Setting::Interrupt(24), observed, target }]);
         assert_eq!(node.affinity(24), "0-1,3-5,7");
         assert_eq!(node.quiet_pass(), 0);
     }

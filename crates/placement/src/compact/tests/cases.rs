@@ -145,7 +145,7 @@ fn whole_uncore_caches_are_given_or_the_container_is_refused() {
     assert_eq!(with(&caches(4, 4), 6, "0-5,7-15", None, none), "8-13");
     assert_eq!(
         with(&caches(4, 4), 5, "0-5,7-10,12-15", None, none),
-        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested 5 cpus, \
+        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches required: requested 5 cpus, \
          free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be taken; request fewer \
          cpus, or wait until other containers leave a cache"
     );

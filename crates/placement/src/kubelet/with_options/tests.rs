@@ -104,11 +104,11 @@ fn uncore_exclusive_gives_whole_caches_or_refuses() {
     check(&machine, &node, "0-31", EXCLUSIVE, 3, "8-10");
     check(&machine, &node, "2-8,10-31", EXCLUSIVE, 8, "16-23");
     check(&machine, &node, "2-31", EXCLUSIVE, 12, "8-15,24-27");
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches required: requested \
                    9 cpus, free whole caches = 1, usable cpus in them = 8, 1 cache has reserved cpus and cannot be \
                    taken; request fewer cpus, or wait until other containers leave a cache";
     check(&machine, &node, "2-8,10-16,18-31", EXCLUSIVE, 9, refused);
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches required: requested \
                    1 cpus, free whole caches = 0, usable cpus in them = 0, 1 cache has reserved cpus and cannot be \
                    taken; request fewer cpus, or wait until other containers leave a cache";
     check(&machine, &node, "2-8,10-16,18-30", EXCLUSIVE, 1, refused);
@@ -133,7 +133,7 @@ fn whole_caches_are_chosen_where_the_topology_manager_admits_them() {
     // One CPU of each core.
     let isolate = PodOptions { smt: Some(Smt::Isolate), ..EXCLUSIVE };
     check(&machine, &node, free, isolate, 3, "6-8");
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches required: requested \
                    7 cpus, free whole caches = 3, usable cpus in them = 6; request fewer cpus, or wait until other \
                    containers leave a cache";
     check(&machine, &node, free, isolate, 7, refused);
@@ -158,7 +158,7 @@ fn a_container_with_whole_caches_grows_in_its_own_first_and_leaves_the_last_firs
     };
     assert_eq!(to("1-15", "4-5", 4), "4-7");
     assert_eq!(to("1-8,10-15", "4-5", 6), "4-7,12-13");
-    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches wanted: requested \
+    let refused = "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches required: requested \
                    5 cpus, free whole caches = 1, usable cpus in them = 4, 1 cache has reserved cpus and cannot be \
                    taken; request fewer cpus, or wait until other containers leave a cache (5 requested, 2 held)";
     assert_eq!(to("1-8,10-14", "4-5", 5), refused);

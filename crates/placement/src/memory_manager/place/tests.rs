@@ -56,7 +56,7 @@ fn check(
     policy: TopologyPolicy,
     nodes: &[(u64, u64)],
     claims: &[Claim],
-    wanted: Amounts,
+    requested: Amounts,
     expect: &str,
 ) {
     let machine =
@@ -66,7 +66,7 @@ fn check(
         capacity: &capacity,
         claims: claims.iter().collect(),
         reusable: Vec::new(),
-        amounts: wanted,
+        amounts: requested,
         pod: None,
     };
     for engine in EngineKind::ALL {
@@ -113,8 +113,8 @@ fn strict_policies_refuse_memory_that_one_empty_node_could_hold() {
 fn a_refusal_says_what_nodes_have_together_if_the_policy_allows_several() {
     let nodes = [(10, 0), (10, 0), (4, 0)];
     let claims = [claim(&[0], 9, 0), claim(&[1, 2], 8, 0)];
-    let text = |wanted: &str, free: &str| {
-        format!("{REFUSED}; memory {wanted} requested; free for it: {free}")
+    let text = |requested: &str, free: &str| {
+        format!("{REFUSED}; memory {requested} requested; free for it: {free}")
     };
     let alone = "NUMA node 0 1, NUMA node 1 6, NUMA node 2 4";
     let two = format!("{alone}, any 2 together at most 7");
@@ -172,12 +172,12 @@ fn memory_is_on_a_part_of_the_nodes_of_cpus_that_were_chosen_before() {
     let machine = Shape { sockets: 3, nodes: 1, uncores: 1, cores: 8, threads: 1 }.build();
     let capacity = capacity(&[(10, 0), (10, 0), (10, 0)]);
     let claims = [claim(&[0], 5, 0)];
-    let on = |policy, nodes: &[usize], wanted| {
+    let on = |policy, nodes: &[usize], requested| {
         let memory = MemoryRequest {
             capacity: &capacity,
             claims: claims.iter().collect(),
             reusable: Vec::new(),
-            amounts: amounts(wanted, 0),
+            amounts: amounts(requested, 0),
             pod: None,
         };
         let settings = settings(EngineKind::Kubelet, policy, Scope::Container);
@@ -202,7 +202,7 @@ struct Case {
     free: CpuSet,
     policy: TopologyPolicy,
     cpus: usize,
-    wanted: Amounts,
+    requested: Amounts,
     /// What the pod asks for besides.
     others: (usize, Amounts),
 }
@@ -222,7 +222,7 @@ prop_compose! {
             TopologyPolicy::SingleNumaNode,
         ]),
         cpus in 1..7usize,
-        wanted in (1..16u64, 0..8u64),
+        requested in (1..16u64, 0..8u64),
         others in (1..4usize, 1..8u64, 0..4u64),
     ) -> Case {
         let capacity = capacity(&memory);
@@ -243,7 +243,7 @@ prop_compose! {
             free: shape.build().online() - taken,
             policy,
             cpus,
-            wanted: amounts(wanted.0, wanted.1),
+            requested: amounts(requested.0, requested.1),
             others: (others.0, amounts(others.1, others.2)),
         }
     }
@@ -262,12 +262,12 @@ impl Case {
     }
 
     /// How many nodes this memory needs on the empty machine; `None` if it has too little.
-    fn nodes_of_memory(&self, wanted: &Amounts) -> Option<usize> {
+    fn nodes_of_memory(&self, requested: &Amounts) -> Option<usize> {
         let sum = |set: NodeSet, kind: &MemoryKind| -> u64 {
             let nodes = set.iter().map(|node| self.nodes[node]);
             nodes.map(|node| if *kind == HUGE { node.1 } else { node.0 }).sum()
         };
-        let holds = |set: &NodeSet| wanted.iter().all(|(kind, bytes)| sum(*set, kind) >= *bytes);
+        let holds = |set: &NodeSet| requested.iter().all(|(kind, bytes)| sum(*set, kind) >= *bytes);
         self.sets().filter(holds).map(|set| set.len()).min()
     }
 
@@ -278,11 +278,11 @@ impl Case {
 
     /// Whether a set of nodes, as many as the memory needs, has the memory and enough CPUs for a
     /// policy that counts nodes.
-    fn could_be_admitted(&self, engine: EngineKind, wanted: &Amounts, cpus: usize) -> bool {
+    fn could_be_admitted(&self, engine: EngineKind, requested: &Amounts, cpus: usize) -> bool {
         let machine = self.shape.build();
         let capacity = capacity(&self.nodes);
         let room = Room::new(&capacity, &self.claims);
-        let Some(width) = self.nodes_of_memory(wanted) else { return false };
+        let Some(width) = self.nodes_of_memory(requested) else { return false };
         let of_cpus = self.nodes_of_cpus(cpus);
         let is_wide = self.policy == TopologyPolicy::SingleNumaNode && (width > 1 || of_cpus > 1);
         // The kubelet's topology manager admits no CPUs that need fewer nodes than the memory.
@@ -290,7 +290,7 @@ impl Case {
             return false;
         }
         let sets: Vec<NodeSet> = self.sets().collect();
-        sets.iter().filter(|set| set.len() == width && room.has(wanted, **set)).any(|set| {
+        sets.iter().filter(|set| set.len() == width && room.has(requested, **set)).any(|set| {
             let parts = sets.iter().filter(|part| part.is_subset(*set) && part.len() <= of_cpus);
             cpus == 0 || parts.into_iter().any(|part| self.has_cpus(&machine, *part, cpus))
         })
@@ -303,11 +303,11 @@ impl Case {
         without_memory: bool,
         answer: &Result<NodeSet, Rejection>,
     ) -> Result<(), TestCaseError> {
-        let (wanted, cpus) = whole;
-        let could_be = self.could_be_admitted(engine, wanted, cpus);
+        let (requested, cpus) = whole;
+        let could_be = self.could_be_admitted(engine, requested, cpus);
         match answer {
             Ok(nodes) => {
-                let needed = self.nodes_of_memory(wanted).unwrap();
+                let needed = self.nodes_of_memory(requested).unwrap();
                 prop_assert!(nodes.len() <= needed, "on {} instead of {} nodes", nodes, needed);
                 prop_assert!(could_be, "on {}, illegally", nodes);
             }
@@ -335,7 +335,7 @@ proptest! {
         let machine = case.shape.build();
         let capacity = capacity(&case.nodes);
         let scope = if in_pod_scope { Scope::Pod } else { Scope::Container };
-        let mut whole = (case.wanted.clone(), case.cpus);
+        let mut whole = (case.requested.clone(), case.cpus);
         if in_pod_scope {
             whole.1 += case.others.0;
             case.others.1.iter().for_each(|(kind, bytes)| *whole.0.entry(*kind).or_default() += bytes);
@@ -346,7 +346,7 @@ proptest! {
             capacity: &capacity,
             claims: case.claims.iter().collect(),
             reusable: Vec::new(),
-            amounts: case.wanted.clone(),
+            amounts: case.requested.clone(),
             pod,
         };
         for engine in EngineKind::ALL {

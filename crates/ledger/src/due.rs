@@ -1,4 +1,4 @@
-//! The desired setting of each container, and the updates that are due: where it differs from the
+//! The target setting of each container, and the updates that are due: where it differs from the
 //! applied one. Nothing counts as applied before it was sent.
 
 use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
@@ -11,12 +11,12 @@ use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
 use placement::memory_manager::Claim;
 
-/// The desired setting of a container; `None` if it stays as it is, as under policy none.
+/// The target setting of a container; `None` if it stays as it is, as under policy none.
 ///
 /// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
 /// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
 /// partitions, though they could not run there anyway.
-pub(super) fn desired(
+pub(super) fn target_setting(
     node: &Node,
     pool: &Pool,
     pod: &PodEntry,
@@ -99,9 +99,9 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     }
 }
 
-/// Whether the ledger has probably set a container's memory nodes: its memory is recorded, or they are
-/// those of its CPUs. Nodes other than the recorded ones are those of an earlier claim: the update to the
-/// recorded ones has failed.
+/// Whether the ledger has probably set a container's memory nodes: its memory is recorded, or they
+/// are those of its CPUs. Nodes other than the recorded ones are those of an earlier claim: the
+/// update to the recorded ones has failed.
 pub(super) fn mems_are_ours(
     node: &Node,
     exclusive: Option<CpuSet>,
@@ -161,7 +161,7 @@ fn change<'a>(
     if !entry.is_updatable() {
         return None;
     }
-    let to = desired(node, pool, pod, entry)?;
+    let to = target_setting(node, pool, pod, entry)?;
     let differs = match channel {
         Channel::Groups => entry.applied.differs_in_cpus(&to, Certainty::Written),
         Channel::Runtime | Channel::Update(_) => entry.applied.differs(&to),

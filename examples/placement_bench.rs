@@ -24,8 +24,8 @@ use clap::Parser;
 use cpuset::CpuSet;
 use placement::kubelet::{Demand, merge, take};
 use placement::{
-    self, DeviceNodes, Distribution, EngineKind, NumaNodes, PodOptions, Reuse, Settings, Strategy,
-    TopologyManager, TopologyPolicy, UncoreOrder, place,
+    self, DeviceNodes, Distribution, EngineKind, NumaNodes, PlacementSettings, PodOptions, Reuse,
+    Strategy, TopologyManager, TopologyPolicy, UncoreOrder, place,
 };
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -189,7 +189,7 @@ fn time_place(request: &Request, engine: EngineKind) -> Result<Timing, Box<dyn E
         pod_options: PodOptions::NONE,
         devices: DeviceNodes::NONE,
         memory: None,
-        settings: Settings { engine, ..Settings::default() },
+        settings: PlacementSettings { engine, ..PlacementSettings::default() },
     };
     Ok(time(|| place(&topology, black_box(&request))))
 }

@@ -350,7 +350,7 @@ impl StoredMemory {
             amounts.insert(kind, bytes);
         }
         let nodes = read_nodes(&self.nodes)?;
-        let memory = memory_manager::Claim { nodes, amounts };
+        let memory = memory_manager::NodeMemoryClaim { nodes, amounts };
         Ok(MemoryClaim { pod_uid: PodUid(self.pod_uid), container: self.container, memory })
     }
 }
@@ -442,7 +442,7 @@ mod tests {
             mixed: name == "c",
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
-        let of_c = memory_manager::Claim {
+        let of_c = memory_manager::NodeMemoryClaim {
             nodes: [0, 127].into_iter().collect(),
             amounts: Amounts::from([
                 (MemoryKind::Memory, 3 << 30),

@@ -65,7 +65,7 @@ pub use main_loop::{Start, serve};
 pub use owner::Owner;
 pub use paths::{Paths, StartError};
 pub use quieting::{QuietOutcome, QuietPass};
-pub use start::{Machine, Node};
+pub use start::{Machine, NodeAccess};
 pub use step::{CallId, Effect, Input};
 
 use rustix::process::setpriority_process;

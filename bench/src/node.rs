@@ -64,12 +64,12 @@ impl Node {
         let policy = TopologyPolicy::BestEffort;
         let settings = Settings {
             policy: Policy::Static,
-            placement: placement::Settings {
+            placement: placement::PlacementSettings {
                 options: Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() },
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
                 reserved: topology.cores()[0].cpus,
                 engine,
-                ..placement::Settings::default()
+                ..placement::PlacementSettings::default()
             },
             rebalance: (engine == EngineKind::Compact).then_some(Rebalance {
                 mode: RebalanceMode::Move,

@@ -4,7 +4,9 @@
 use super::Outcome;
 use cpuset::NodeSet;
 use placement::Hint;
-use placement::memory_manager::{Amounts, Capacity, Claim, MemoryKind, NodeMemory, Room, Sharing};
+use placement::memory_manager::{
+    Amounts, Capacity, MemoryKind, NodeMemory, NodeMemoryClaim, Room, Sharing,
+};
 use quantity::Quantity;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -175,14 +177,14 @@ impl Pod {
     }
 }
 
-fn claim((nodes, kind, bytes): &Block) -> Option<Claim> {
+fn claim((nodes, kind, bytes): &Block) -> Option<NodeMemoryClaim> {
     let amounts = Amounts::from([(kind.parse().ok()?, *bytes)]);
-    Some(Claim { nodes: nodes.iter().copied().collect(), amounts })
+    Some(NodeMemoryClaim { nodes: nodes.iter().copied().collect(), amounts })
 }
 
 impl Vector {
     /// Claims that leave this state: one for each set of nodes that is in use.
-    fn claims(&self) -> Option<Vec<Claim>> {
+    fn claims(&self) -> Option<Vec<NodeMemoryClaim>> {
         let mut claims: BTreeMap<NodeSet, Amounts> = BTreeMap::new();
         for (_, _, nodes, amounts) in
             self.state.iter().flatten().filter(|(_, count, ..)| *count > 0)
@@ -192,7 +194,9 @@ impl Vector {
                 *taken.entry(kind.parse().ok()?).or_default() += bytes;
             }
         }
-        Some(claims.into_iter().map(|(nodes, amounts)| Claim { nodes, amounts }).collect())
+        Some(
+            claims.into_iter().map(|(nodes, amounts)| NodeMemoryClaim { nodes, amounts }).collect(),
+        )
     }
 
     /// Whether the kubelet answers with what the container or pod has already.
@@ -214,7 +218,7 @@ impl Vector {
         };
         let counted = self.pod.qos == "guaranteed" && self.pod.pod_resources.is_none();
         let claims = self.claims()?;
-        let reusable = self.reusable.iter().map(claim).collect::<Option<Vec<Claim>>>()?;
+        let reusable = self.reusable.iter().map(claim).collect::<Option<Vec<NodeMemoryClaim>>>()?;
         let theirs = self.hints.as_ref().map(|hints| {
             let hint = |(nodes, preferred): &(Vec<usize>, bool)| Hint {
                 nodes: Some(nodes.iter().copied().collect()),

@@ -16,7 +16,7 @@ use super::topologies::rows;
 use super::{Outcome, Tally};
 use cpuset::{CpuSet, NodeSet};
 use ledger::{Policy, Settings};
-use placement::memory_manager::{Amounts, Claim, Room};
+use placement::memory_manager::{Amounts, NodeMemoryClaim, Room};
 use placement::{CpuManagerConfig, NodeLimit, Reason, Rejection, Reservation};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -127,12 +127,12 @@ struct Assigned {
 
 impl Assigned {
     /// `None` without memory.
-    fn claim(&self) -> Option<Claim> {
+    fn claim(&self) -> Option<NodeMemoryClaim> {
         let nodes: NodeSet = self.blocks.iter().flat_map(|(nodes, ..)| nodes.clone()).collect();
         let amount =
             |(_, kind, bytes): &(Vec<usize>, String, u64)| Some((kind.parse().ok()?, *bytes));
         let amounts: Amounts = self.blocks.iter().filter_map(amount).collect();
-        if amounts.is_empty() { None } else { Some(Claim { nodes, amounts }) }
+        if amounts.is_empty() { None } else { Some(NodeMemoryClaim { nodes, amounts }) }
     }
 }
 
@@ -242,7 +242,8 @@ fn borrowed(options: &[(String, String)]) -> Vec<(&str, &str)> {
 fn is_legal(node: &Node) -> Result<(), String> {
     node.ledger.check()?;
     let Some(capacity) = &node.ledger.settings().memory else { return Ok(()) };
-    let claims: Vec<Claim> = node.ledger.memory_claims().map(|claim| claim.memory).collect();
+    let claims: Vec<NodeMemoryClaim> =
+        node.ledger.memory_claims().map(|claim| claim.memory).collect();
     if Room::new(capacity, &claims).is_legal() {
         Ok(())
     } else {

@@ -2,7 +2,7 @@
 
 use super::{Machines, Outcome};
 use cpuset::CpuSet;
-use placement::{CpuManagerConfig, NodeLimit, Reservation, Settings, SettingsError};
+use placement::{CpuManagerConfig, NodeLimit, PlacementSettings, Reservation, SettingsError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use topology::model::NodeFacts;
@@ -47,7 +47,10 @@ impl Config {
 
     /// The checked configuration, or the kubelet's reason not to start; `None` if the vector is
     /// malformed.
-    pub(crate) fn settings(&self, topology: &Topology) -> Option<Result<Settings, SettingsError>> {
+    pub(crate) fn settings(
+        &self,
+        topology: &Topology,
+    ) -> Option<Result<PlacementSettings, SettingsError>> {
         let milli_cpus = match self.num_reserved.strip_suffix('m') {
             Some(milli) => milli.parse().ok()?,
             None => self.num_reserved.parse::<u64>().ok()? * 1000,

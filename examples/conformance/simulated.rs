@@ -8,7 +8,7 @@ use ledger::{
     Update, What,
 };
 use placement::cores::whole_cores;
-use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
+use placement::memory_manager::{Amounts, NodeMemoryClaim};
 use placement::pod_options::Margin;
 use placement::{Hint, Rejection, Scope};
 use serde::Deserialize;
@@ -44,7 +44,7 @@ pub(crate) struct ContainerSpec {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Granted {
     pub(crate) cpus: Option<CpuSet>,
-    pub(crate) memory: Option<MemoryOnNodes>,
+    pub(crate) memory: Option<NodeMemoryClaim>,
 }
 
 /// Exclusive CPUs by container, and the NUMA affinity they were chosen under.

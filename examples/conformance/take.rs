@@ -5,7 +5,7 @@ use super::{Machines, Newer, Outcome};
 use cpuset::CpuSet;
 use placement::cores::whole_cores;
 use placement::kubelet::{Supply, allocate, take, take_cores};
-use placement::{Distribution, Hint, Options, Settings, Strategy, UncoreOrder};
+use placement::{Distribution, Hint, Options, PlacementSettings, Strategy, UncoreOrder};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ impl Vector {
     fn allocate(&self, topology: &Topology, available: &CpuSet) -> Option<Result<CpuSet, String>> {
         let options = pairs(&self.cpu_options);
         let options = Options::parse(options).ok()?;
-        let settings = Settings { options, ..Settings::default() };
+        let settings = PlacementSettings { options, ..PlacementSettings::default() };
         let nodes = self.affinity.as_ref().map(|nodes| nodes.iter().copied().collect());
         let within = Hint { nodes, preferred: true };
         let supply = Supply { free: *available, reusable: CpuSet::EMPTY };

@@ -3,7 +3,7 @@
 use super::machines::NamedMachine;
 use super::mixes::Mix;
 use ledger::{self, Policy, Rebalance, RebalanceMode};
-use placement::{EngineKind, Options, Settings, TopologyManager, TopologyPolicy};
+use placement::{EngineKind, Options, PlacementSettings, TopologyManager, TopologyPolicy};
 use std::time::Duration;
 
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ impl EngineConfig {
             TopologyManager { policy: mix.policy.unwrap_or(own), ..TopologyManager::default() };
         ledger::Settings {
             policy: Policy::Static,
-            placement: Settings {
+            placement: PlacementSettings {
                 engine: self.kind,
                 options: Options {
                     full_pcpus_only: mix.full_pcpus_only,
@@ -76,7 +76,7 @@ impl EngineConfig {
                 },
                 topology_manager,
                 reserved: machine.reserved,
-                ..Settings::default()
+                ..PlacementSettings::default()
             },
             rebalance: self.rebalance(),
             ..ledger::Settings::default()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
-use noise::Noise;
+use noise::NoiseReport;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -167,7 +167,7 @@ impl PluginFiles {
     }
 
     /// Runs `nri-cpu-manager noise` on the node. It fails if it finds any, after its report.
-    pub fn noise(&self, program: &Path, seconds: u64) -> Result<Noise> {
+    pub fn noise(&self, program: &Path, seconds: u64) -> Result<NoiseReport> {
         let output = command(program, ["noise", "--output", "json", "--seconds"])
             .arg(seconds.to_string())
             .arg("--state-dir")
@@ -181,7 +181,7 @@ impl PluginFiles {
 
     /// What the plugin has observed on exclusive CPUs in the last minute; `None` before its second
     /// sample.
-    pub fn recent_noise(&self, program: &Path) -> Result<Option<Noise>> {
+    pub fn recent_noise(&self, program: &Path) -> Result<Option<NoiseReport>> {
         let mut command = command(program, ["status", "--output", "json", "--state-dir"]);
         let mut status: Value = serde_json::from_str(&run(command.arg(&self.state))?)
             .context("the status is not JSON")?;

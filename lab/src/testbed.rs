@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
-use noise::Noise;
+use noise::NoiseReport;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
@@ -316,14 +316,14 @@ impl<'a> Testbed<'a> {
     }
 
     /// What runs or fires on exclusive CPUs within so many seconds, by `nri-cpu-manager noise`.
-    pub fn noise(&mut self, seconds: u64) -> Result<Noise> {
+    pub fn noise(&mut self, seconds: u64) -> Result<NoiseReport> {
         self.begin(format!("run nri-cpu-manager noise for {seconds} s"));
         let files = self.plugin()?.0.files().clone();
         files.noise(&self.shipped.program, seconds)
     }
 
     /// What the plugin itself has observed on exclusive CPUs in the last minute.
-    pub(crate) fn recent_noise(&mut self) -> Result<Option<Noise>> {
+    pub(crate) fn recent_noise(&mut self) -> Result<Option<NoiseReport>> {
         let files = self.plugin()?.0.files().clone();
         files.recent_noise(&self.shipped.program)
     }

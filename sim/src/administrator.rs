@@ -11,7 +11,7 @@ use crate::world::World;
 use cgroups::{Hierarchy, undo};
 use cpuset::CpuSet;
 use nri_cpu_manager::daemon::Input;
-use nri_cpu_manager::exclusivity::{open_memory, open_steering};
+use nri_cpu_manager::exclusivity::{open_records, open_steering};
 use quiet::Roots;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -243,10 +243,10 @@ impl World {
             roots,
             nowhere,
         );
-        let memory = open_memory(Path::new(STATE), storage, &*kernel, Path::new(PROC));
+        let records = open_records(Path::new(STATE), storage, &*kernel, Path::new(PROC));
         let Some(hierarchy) = Hierarchy::open_on(kernel, Path::new(CGROUPS)) else { return };
         let widest = self.settings.topology().online();
-        let undone = undo(&hierarchy, memory, widest, None);
+        let undone = undo(&hierarchy, records, widest, None);
         let files = steering.restore(&self.kernel).files;
         self.say(format!(
             "uninstall restores {} cgroups, {} quotas, {files} files of interrupts and CPUs",

@@ -14,7 +14,7 @@ use cpuset::CpuSet;
 use ledger::{Call, Claim, Event, MemoryClaim};
 use nri::{AnswerKind, CallError, Decoded, Exchange};
 use nri_cpu_manager::checkpoint::{self, SavedClaims, StateError};
-use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, Node, Owner, Paths};
+use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, NodeAccess, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
 use nri_cpu_manager::edge::nri::READS;
 use nri_cpu_manager::edge::nri::exchange::{self, Asked, asked};
@@ -381,7 +381,8 @@ impl World {
         if std::mem::take(&mut self.plugin.left_files) {
             self.plugin.failed_until = Some(self.now);
         }
-        let node = Node { kernel: Arc::new(self.kernel.clone()), storage: self.plugin.storage() };
+        let node =
+            NodeAccess { kernel: Arc::new(self.kernel.clone()), storage: self.plugin.storage() };
         let now = self.base + self.now;
         let paths = Paths {
             node: identity(),

@@ -99,7 +99,7 @@ enum Severity {
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct Diagnosis {
     subject: &'static str,
     severity: Severity,
     text: String,
@@ -108,18 +108,18 @@ struct Finding {
     advice: Option<String>,
 }
 
-impl Finding {
-    fn ok(subject: &'static str, text: impl Into<String>) -> Finding {
-        Finding { subject, severity: Severity::Ok, text: text.into(), advice: None }
+impl Diagnosis {
+    fn ok(subject: &'static str, text: impl Into<String>) -> Diagnosis {
+        Diagnosis { subject, severity: Severity::Ok, text: text.into(), advice: None }
     }
 
-    fn note(subject: &'static str, text: impl Into<String>, advice: &str) -> Finding {
+    fn note(subject: &'static str, text: impl Into<String>, advice: &str) -> Diagnosis {
         let advice = if advice.is_empty() { None } else { Some(advice.to_owned()) };
-        Finding { subject, severity: Severity::Note, text: text.into(), advice }
+        Diagnosis { subject, severity: Severity::Note, text: text.into(), advice }
     }
 
-    fn problem(subject: &'static str, text: impl Into<String>, advice: &str) -> Finding {
-        Finding { severity: Severity::Problem, ..Finding::note(subject, text, advice) }
+    fn problem(subject: &'static str, text: impl Into<String>, advice: &str) -> Diagnosis {
+        Diagnosis { severity: Severity::Problem, ..Diagnosis::note(subject, text, advice) }
     }
 }
 
@@ -128,7 +128,7 @@ impl Finding {
 /// # Errors
 /// If a finding is a problem.
 pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let findings = Node::read(args).examine();
+    let findings = Doctor::read(args).examine();
     let text = match args.output {
         Output::Json => serde_json::to_string_pretty(&findings)? + "\n",
         Output::Text => text(&findings),
@@ -141,9 +141,9 @@ pub fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
     if problems > 0 { Err(Problems(problems).into()) } else { Ok(()) }
 }
 
-fn text(findings: &[Finding]) -> String {
+fn text(findings: &[Diagnosis]) -> String {
     let mut text = String::new();
-    for Finding { subject, severity, text: what, advice } in findings {
+    for Diagnosis { subject, severity, text: what, advice } in findings {
         let mark = match severity {
             Severity::Ok => "ok",
             Severity::Note => "note",
@@ -157,7 +157,7 @@ fn text(findings: &[Finding]) -> String {
     text
 }
 
-struct Node<'a> {
+struct Doctor<'a> {
     args: &'a DoctorArgs,
     kernel: Arc<dyn Kernel>,
     machine: Result<LoadedMachine, MachineError>,
@@ -166,11 +166,11 @@ struct Node<'a> {
     partitions: Result<Hierarchy, ProbeError>,
 }
 
-impl Node<'_> {
-    fn read(args: &DoctorArgs) -> Node<'_> {
+impl Doctor<'_> {
+    fn read(args: &DoctorArgs) -> Doctor<'_> {
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
         let config = |path: &PathBuf| args.node.pick(&Config::read(path)?);
-        Node {
+        Doctor {
             args,
             machine: machine::read(&at(&args.root, "/sys")),
             config: args.config.as_ref().map(config).transpose(),
@@ -179,7 +179,7 @@ impl Node<'_> {
         }
     }
 
-    fn examine(&self) -> Vec<Finding> {
+    fn examine(&self) -> Vec<Diagnosis> {
         let mut findings = vec![
             self.machine(),
             self.isolated(),
@@ -207,20 +207,20 @@ impl Node<'_> {
         self.kernel.text(&self.at(path)).unwrap_or_default()
     }
 
-    fn machine(&self) -> Finding {
+    fn machine(&self) -> Diagnosis {
         match &self.machine {
-            Err(error) => Finding::problem("machine", error.to_string(), ""),
+            Err(error) => Diagnosis::problem("machine", error.to_string(), ""),
             Ok(LoadedMachine { topology, warnings, .. }) => {
                 let text = machine_line(topology);
                 match warnings.as_slice() {
-                    [] => Finding::ok("machine", text),
-                    all => Finding::note("machine", text, &all.join("; ")),
+                    [] => Diagnosis::ok("machine", text),
+                    all => Diagnosis::note("machine", text, &all.join("; ")),
                 }
             }
         }
     }
 
-    fn isolated(&self) -> Finding {
+    fn isolated(&self) -> Diagnosis {
         const SUBJECT: &str = "isolated CPUs";
         let isolated = self.machine.as_ref().map(|machine| machine.topology.isolated());
         let isolated = isolated.unwrap_or_default().to_string();
@@ -232,29 +232,29 @@ impl Node<'_> {
             .map(|(option, cpus)| format!("{option}={cpus}"))
             .collect();
         if parts.is_empty() {
-            return Finding::ok(SUBJECT, "none");
+            return Diagnosis::ok(SUBJECT, "none");
         }
         let advice = "isolcpus: only containers that ask for them get these CPUs (isolatedCPUs)";
-        Finding::note(SUBJECT, parts.join(", "), advice)
+        Diagnosis::note(SUBJECT, parts.join(", "), advice)
     }
 
-    fn linux(&self) -> Finding {
+    fn linux(&self) -> Diagnosis {
         let release = self.text("/proc/sys/kernel/osrelease");
         match &self.partitions {
-            Err(ProbeError::OldLinux(_)) => Finding::note(
+            Err(ProbeError::OldLinux(_)) => Diagnosis::note(
                 "kernel",
                 format!("Linux {release}: no cpuset partitions (they need 6.12.24 or 6.15)"),
                 "",
             ),
-            _ => Finding::ok("kernel", format!("Linux {release}")),
+            _ => Diagnosis::ok("kernel", format!("Linux {release}")),
         }
     }
 
-    fn cgroups(&self) -> Finding {
+    fn cgroups(&self) -> Diagnosis {
         let root = &self.args.cgroup_root;
         let Some(hierarchy) = Hierarchy::open_on(Arc::clone(&self.kernel), root) else {
             let text = format!("no hierarchy with cpuset at {}", root.display());
-            return Finding::problem("cgroups", text, "mount cgroup v2 there");
+            return Diagnosis::problem("cgroups", text, "mount cgroup v2 there");
         };
         let driver = if root.join("kubepods.slice").exists() {
             ", systemd driver"
@@ -264,8 +264,8 @@ impl Node<'_> {
             ", no pods"
         };
         match hierarchy.version() {
-            CgroupVersion::V2 => Finding::ok("cgroups", format!("v2{driver}")),
-            CgroupVersion::V1 => Finding::note(
+            CgroupVersion::V2 => Diagnosis::ok("cgroups", format!("v2{driver}")),
+            CgroupVersion::V1 => Diagnosis::note(
                 "cgroups",
                 format!("v1{driver}"),
                 "with v2, the plugin keeps other containers off exclusive CPUs without updates by the runtime",
@@ -273,7 +273,7 @@ impl Node<'_> {
         }
     }
 
-    fn runtime(&self) -> Finding {
+    fn runtime(&self) -> Diagnosis {
         let candidates = match &self.args.socket {
             Some(socket) => vec![socket.as_path()],
             None => SOCKETS.map(Path::new).to_vec(),
@@ -282,7 +282,7 @@ impl Node<'_> {
         let shown = found.unwrap_or(&candidates[0]).display();
         let socket = self.at(found.unwrap_or(&candidates[0]));
         if found.is_none() {
-            return Finding::problem(
+            return Diagnosis::problem(
                 "runtime",
                 format!(
                     "{shown} does not exist: NRI is disabled, the runtime is not running, or has it elsewhere"
@@ -291,8 +291,8 @@ impl Node<'_> {
             );
         }
         match introduce(&socket) {
-            Ok(runtime) => Finding::ok("runtime", runtime),
-            Err(why) => Finding::problem(
+            Ok(runtime) => Diagnosis::ok("runtime", runtime),
+            Err(why) => Diagnosis::problem(
                 "runtime",
                 format!("{shown}: {why}"),
                 "see the log of the runtime for plugins",
@@ -300,7 +300,7 @@ impl Node<'_> {
         }
     }
 
-    fn other_managers(&self) -> Finding {
+    fn other_managers(&self) -> Diagnosis {
         const SUBJECT: &str = "CPU managers";
         let mut found = BTreeSet::new();
         let mut is_running = false;
@@ -322,17 +322,17 @@ impl Node<'_> {
         }
         if found.is_empty() {
             let own = if is_running { "this plugin is running" } else { "none" };
-            return Finding::ok(SUBJECT, own);
+            return Diagnosis::ok(SUBJECT, own);
         }
         let names: Vec<String> = found.into_iter().collect();
-        Finding::note(
+        Diagnosis::note(
             SUBJECT,
             names.join(", "),
             "only one program may assign a container's CPUs: the runtime refuses a container for which two do",
         )
     }
 
-    fn kubelet(&self) -> Finding {
+    fn kubelet(&self) -> Diagnosis {
         let directory = self.at(&self.args.kubelet_dir);
         let settings = read_regular(&directory.join("config.yaml"), LIMIT).unwrap_or_default();
         let settings: serde_yaml::Value = serde_yaml::from_slice(&settings).unwrap_or_default();
@@ -340,7 +340,7 @@ impl Node<'_> {
         let topology = setting("topologyManagerPolicy").filter(|policy| *policy != "none");
         let policy = match read_regular(&directory.join("cpu_manager_state"), LIMIT) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Finding::note("kubelet", error.to_string(), ""),
+            Err(error) => return Diagnosis::note("kubelet", error.to_string(), ""),
             Ok(bytes) => match StateFile::parse(&bytes) {
                 Ok(file) => Some(file.policy),
                 Err(error) => error.policy().map(str::to_owned),
@@ -357,7 +357,7 @@ impl Node<'_> {
                     Stance::Observe => "only observe",
                     _ => "refuse containers that ask for exclusive CPUs",
                 };
-                Finding::problem(
+                Diagnosis::problem(
                     "kubelet",
                     format!(
                         "its CPU manager assigns CPUs (policy static): the plugin would {stance}"
@@ -365,17 +365,19 @@ impl Node<'_> {
                     "migrate the node to policy none: docs/migrating.md",
                 )
             }
-            (_, Some(topology)) => Finding::note(
+            (_, Some(topology)) => Diagnosis::note(
                 "kubelet",
                 format!("topologyManagerPolicy: {topology} without CPUs to align"),
                 "set topologyManagerPolicy in the plugin's configuration instead; devices stay the kubelet's",
             ),
-            (Some(policy), None) => Finding::ok("kubelet", format!("CPU manager policy {policy}")),
-            (None, None) => Finding::ok("kubelet", "no CPU manager state"),
+            (Some(policy), None) => {
+                Diagnosis::ok("kubelet", format!("CPU manager policy {policy}"))
+            }
+            (None, None) => Diagnosis::ok("kubelet", "no CPU manager state"),
         }
     }
 
-    fn devices(&self) -> Finding {
+    fn devices(&self) -> Diagnosis {
         let gpus = topology::sysfs::gpus(&*self.kernel, &self.at("/proc"), &self.at("/sys"));
         let socket = self.at(&self.args.kubelet_dir).join("pod-resources/kubelet.sock");
         let has_socket = if socket.exists() { "" } else { "no " };
@@ -385,21 +387,21 @@ impl Node<'_> {
         };
         let text = format!("{gpus}{has_socket}podresources socket of the kubelet");
         if gpus.is_empty() {
-            return Finding::ok("devices", text);
+            return Diagnosis::ok("devices", text);
         }
-        Finding::note(
+        Diagnosis::note(
             "devices",
             text,
             "the overlay or chart value devices lets the plugin see which pod has which device",
         )
     }
 
-    fn config(&self) -> Finding {
+    fn config(&self) -> Diagnosis {
         let config = match &self.config {
-            Err(error) => return Finding::problem("configuration", error.to_string(), ""),
+            Err(error) => return Diagnosis::problem("configuration", error.to_string(), ""),
             Ok(None) => {
                 let advice = "--config FILE checks a configuration against this node";
-                return Finding::ok("configuration", format!("not given: {advice}"));
+                return Diagnosis::ok("configuration", format!("not given: {advice}"));
             }
             Ok(Some(config)) => config,
         };
@@ -418,24 +420,24 @@ impl Node<'_> {
             ));
         }
         match resolved {
-            Err(why) => Finding::problem("configuration", why, ""),
-            Ok(_) if warnings.is_empty() => Finding::ok("configuration", "fits this node"),
-            Ok(_) => Finding::note("configuration", "fits this node", &warnings.join("; ")),
+            Err(why) => Diagnosis::problem("configuration", why, ""),
+            Ok(_) if warnings.is_empty() => Diagnosis::ok("configuration", "fits this node"),
+            Ok(_) => Diagnosis::note("configuration", "fits this node", &warnings.join("; ")),
         }
     }
 
     /// Whether interrupts can be kept off exclusive CPUs, with this process's rights and mounts.
-    fn interrupts(&self) -> Finding {
+    fn interrupts(&self) -> Diagnosis {
         let roots = Roots { proc: self.at("/proc"), sys: self.at("/sys") };
         let access = Access::read(&*self.kernel, &roots);
         match advice_for(&access) {
-            "" => Finding::ok("interrupts", access.to_string()),
-            advice => Finding::note("interrupts", access.to_string(), advice),
+            "" => Diagnosis::ok("interrupts", access.to_string()),
+            advice => Diagnosis::note("interrupts", access.to_string(), advice),
         }
     }
 
     /// What the kernel keeps away from isolated partitions, if the configuration asks for them.
-    fn isolated_partitions(&self) -> Option<Finding> {
+    fn isolated_partitions(&self) -> Option<Diagnosis> {
         let Ok(Some(config)) = &self.config else { return None };
         if config.partition() != PartitionType::Isolated {
             return None;
@@ -446,7 +448,7 @@ impl Node<'_> {
             proc: self.at("/proc"),
         };
         let facts = files.read(&*self.kernel).facts();
-        Some(Finding::ok("isolation", facts.join("; ")))
+        Some(Diagnosis::ok("isolation", facts.join("; ")))
     }
 
     fn has_huge_pages(&self) -> bool {
@@ -471,7 +473,7 @@ impl Node<'_> {
     }
 
     /// What the plugin will use, as shipped and with the overlay `kernel-exclusivity`.
-    fn exclusivity(&self) -> Finding {
+    fn exclusivity(&self) -> Diagnosis {
         const SUBJECT: &str = "exclusivity";
         let root = &self.args.cgroup_root;
         let configured = match &self.config {
@@ -485,24 +487,24 @@ impl Node<'_> {
             Exclusivity::Kernel if !kernel_can => {
                 let why = self.partitions.as_ref().err().map(ToString::to_string);
                 let why = why.unwrap_or_default();
-                Finding::problem(SUBJECT, format!("{name}: {why}"), "exclusivity: auto or groups")
+                Diagnosis::problem(SUBJECT, format!("{name}: {why}"), "exclusivity: auto or groups")
             }
-            Exclusivity::Kernel => Finding::ok(SUBJECT, "kernel: cpuset partitions"),
-            Exclusivity::Runtime => Finding::note(
+            Exclusivity::Kernel => Diagnosis::ok(SUBJECT, "kernel: cpuset partitions"),
+            Exclusivity::Runtime => Diagnosis::note(
                 SUBJECT,
                 "runtime: a container that shares CPUs may run on exclusive ones until it is updated",
                 "exclusivity: auto",
             ),
             Exclusivity::Auto | Exclusivity::Groups => match groups {
                 Err(why @ ProbeError::ReadOnly { .. }) if !rustix::process::geteuid().is_root() => {
-                    Finding::note(SUBJECT, "unknown", &format!("run this command as root: {why}"))
+                    Diagnosis::note(SUBJECT, "unknown", &format!("run this command as root: {why}"))
                 }
-                Err(why) => Finding::note(SUBJECT, format!("{name} becomes runtime: {why}"), ""),
-                Ok(_) if configured == Exclusivity::Auto && kernel_can => Finding::ok(
+                Err(why) => Diagnosis::note(SUBJECT, format!("{name} becomes runtime: {why}"), ""),
+                Ok(_) if configured == Exclusivity::Auto && kernel_can => Diagnosis::ok(
                     SUBJECT,
                     "auto becomes groups; partitions with the overlay kernel-exclusivity (SYS_ADMIN)",
                 ),
-                Ok(_) => Finding::ok(SUBJECT, format!("{name} becomes groups")),
+                Ok(_) => Diagnosis::ok(SUBJECT, format!("{name} becomes groups")),
             },
         }
     }

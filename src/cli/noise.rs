@@ -15,7 +15,7 @@ use crate::view::status::ContainerStatus;
 use clap::{Args, value_parser};
 use cpuset::CpuSet;
 use kernel::{Kernel, Linux};
-use noise::{Noise, Observation, Owner, VERSION, Verdict, Visibility};
+use noise::{NoiseReport, Observation, Owner, VERSION, Verdict, Visibility};
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
@@ -122,9 +122,9 @@ fn observe(
     kernel: &dyn Kernel,
     args: &NoiseArgs,
     owners: &[Owner],
-) -> Result<Noise, Box<dyn Error>> {
+) -> Result<NoiseReport, Box<dyn Error>> {
     if owners.is_empty() {
-        return Ok(Noise {
+        return Ok(NoiseReport {
             version: VERSION,
             seconds: 0.0,
             samples: 0,

@@ -4,7 +4,7 @@
 use super::output::stay;
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
-use crate::exclusivity::{lifted_quotas, open_memory, open_steering, quiet_roots};
+use crate::exclusivity::{lifted_quotas, open_records, open_steering, quiet_roots};
 use crate::kubelet;
 use cgroups::{Hierarchy, Undone, undo};
 use clap::Args;
@@ -84,11 +84,11 @@ fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn E
         return Err(format!("{root} has no cpuset controller: {advice}").into());
     };
     let disk = Arc::new(Disk::start()?);
-    let memory = open_memory(&args.state_dir, disk.clone(), &Linux, &args.proc_root);
+    let records = open_records(&args.state_dir, disk.clone(), &Linux, &args.proc_root);
     let widest = sysfs::possible(&Linux, &args.sysfs_root).unwrap_or_else(|| hierarchy.free());
     let quotas = claims.as_ref().map(|claims| lifted_quotas(&claims.cpus));
     let Undone { groups: pools, partitions, quotas, containers, errors } =
-        undo(&hierarchy, memory, widest, quotas.as_ref());
+        undo(&hierarchy, records, widest, quotas.as_ref());
     writeln!(out, "shared pool: {} restored", count(pools, "cgroup"))?;
     writeln!(out, "partitions:  {} ended", count(partitions, "partition"))?;
     writeln!(out, "CFS quotas:  {} restored", count(quotas, "quota"))?;

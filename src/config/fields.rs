@@ -7,7 +7,7 @@
 
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
-use super::memory::{self, Memory, MemoryPolicy};
+use super::memory::{self, MemoryFields, MemoryPolicy};
 use super::not_used::NOT_USED;
 use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
@@ -33,7 +33,7 @@ pub(super) struct Values {
     pub(super) cpu_manager_options: Pairs,
     pub(super) topology_manager_options: Pairs,
     pub(super) reserved: Reserved,
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryFields,
     pub(super) kubelet: KubeletNearby,
     pub(super) exclusivity: Exclusivity,
     pub(super) partition: PartitionType,
@@ -336,7 +336,7 @@ impl Values {
         }
         let policy = entry.field(memory::POLICY).and_then(|(_, policy)| policy.text());
         if policy.is_some_and(|policy| policy != MemoryPolicy::Static.name()) {
-            self.memory = Memory::default();
+            self.memory = MemoryFields::default();
         }
         for field in [reserved::SYSTEM, reserved::KUBE] {
             let amounts = entry.field(field).map(|(_, amounts)| amounts);

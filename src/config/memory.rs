@@ -59,14 +59,14 @@ impl MemoryPolicy {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryFields {
     pub(super) policy: MemoryPolicy,
     pub(super) reserved: Vec<MemoryReservation>,
     /// `None` without the field.
     pub(super) eviction: Option<EvictionThreshold>,
 }
 
-impl Memory {
+impl MemoryFields {
     /// The fields that have no effect unless memory is counted.
     pub(super) fn given(&self) -> impl Iterator<Item = &'static str> {
         let reserved = if self.reserved.is_empty() { None } else { Some(RESERVED) };

@@ -342,7 +342,7 @@ impl Config {
                 return Ok(Settings { placement, ..Settings::default() });
             }
             let topology_manager = self.topology_manager_on(topology)?;
-            let placement = placement::Settings { topology_manager, ..placement };
+            let placement = placement::PlacementSettings { topology_manager, ..placement };
             return Ok(Settings { placement, memory, ..Settings::default() });
         }
         let placement = &settings.placement;
@@ -357,8 +357,8 @@ impl Config {
             written.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
         let uncore_order = placement.options.uncore_order;
         let options = Options { uncore_order, ..checked.options };
-        let placement::Settings { engine, isolated, .. } = *placement;
-        let placement = placement::Settings { engine, isolated, options, ..checked };
+        let placement::PlacementSettings { engine, isolated, .. } = *placement;
+        let placement = placement::PlacementSettings { engine, isolated, options, ..checked };
         placement
             .check_engine()
             .map_err(|conflict| self.source.at(conflict.option, conflict.to_string()))?;
@@ -432,7 +432,10 @@ impl Config {
         }
     }
 
-    fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {
+    fn without_policy(
+        &self,
+        topology: &Topology,
+    ) -> Result<placement::PlacementSettings, ConfigError> {
         let Values { settings, reserved, .. } = &self.values;
         let reserved = match reserved.list {
             Some(_) => reserved.on(topology, &self.source)?.cpus,
@@ -440,7 +443,11 @@ impl Config {
         };
         let uncore_order = settings.placement.options.uncore_order;
         let options = Options { uncore_order, ..Options::default() };
-        Ok(placement::Settings { options, reserved, ..placement::Settings::default() })
+        Ok(placement::PlacementSettings {
+            options,
+            reserved,
+            ..placement::PlacementSettings::default()
+        })
     }
 
     /// Adds file, line and field to the kubelet's message about memory.

@@ -1,7 +1,7 @@
 //! [`Checks`]: periodic check passes over cgroups, which run outside of the core.
 
 use super::orphans::{self, Sighting};
-use super::suspects::{AGAIN, Finding, PERIOD};
+use super::suspects::{AGAIN, DriftingContainer, PERIOD};
 use crate::exclusivity::{Isolation, IsolationFiles};
 use crate::verify::Verifier;
 use cpuset::CpuSet;
@@ -9,7 +9,7 @@ use ledger::{Holder, Ledger, Target};
 use std::time::Instant;
 #[derive(Debug)]
 pub struct Findings {
-    pub(super) drifted: Vec<Finding>,
+    pub(super) drifted: Vec<DriftingContainer>,
     /// Containers with exclusive CPUs, and whether their cgroups exist.
     pub(super) sightings: Vec<Sighting>,
     /// `None` without isolated partitions.
@@ -41,7 +41,7 @@ impl CheckPass {
         let CheckPass { verifier, targets, holders, isolation } = self;
         let drifted = targets
             .into_iter()
-            .map(|target| Finding { drift: verifier.check(&target), target })
+            .map(|target| DriftingContainer { drift: verifier.check(&target), target })
             .filter(|finding| !finding.drift.is_empty())
             .collect();
         let isolation = isolation.map(|files| files.read(verifier.kernel()));

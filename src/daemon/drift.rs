@@ -4,7 +4,7 @@
 //! and the owner makes it, one drift after the other, as the kernel can be slow.
 
 use super::pace::Pace;
-use super::suspects::{Finding, Suspects};
+use super::suspects::{DriftingContainer, Suspects};
 use crate::verify::Drift;
 use cpuset::CpuSet;
 use ledger::Target;
@@ -91,7 +91,7 @@ impl fmt::Display for Action {
 #[derive(Debug)]
 pub(super) struct DriftWatcher {
     pub(super) suspects: Suspects,
-    confirmed: VecDeque<Finding>,
+    confirmed: VecDeque<DriftingContainer>,
     /// Confirmed drifts since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
     pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
@@ -108,7 +108,12 @@ impl DriftWatcher {
     }
 
     /// Records the findings of a check pass. Returns when the next one is due.
-    pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace, now: Instant) -> Instant {
+    pub(super) fn note(
+        &mut self,
+        found: Vec<DriftingContainer>,
+        pace: &Pace,
+        now: Instant,
+    ) -> Instant {
         let mut confirmed = self.suspects.note(found, pace, now);
         // Shared containers leave CPUs before others come back to them.
         confirmed.sort_by_key(|finding| finding.target.setting.is_exclusive());
@@ -116,7 +121,7 @@ impl DriftWatcher {
         self.suspects.next_check(pace, now)
     }
 
-    pub(super) fn next(&mut self) -> Option<Finding> {
+    pub(super) fn next(&mut self) -> Option<DriftingContainer> {
         self.confirmed.pop_front()
     }
 

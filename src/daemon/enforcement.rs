@@ -9,7 +9,7 @@ use crate::exclusivity::{Exclusivity, Means, NodeLayout, consequence};
 use crate::verify::Drift;
 use crate::view::GroupBound;
 use cgroups::{
-    AFTER_REFUSAL, Groups, Hierarchy, Memory, ProbeError, Report, Scope, Watched, writable,
+    AFTER_REFUSAL, CgroupRecords, Groups, Hierarchy, ProbeError, Report, Scope, Watched, writable,
 };
 use cpuset::{CgroupPath, PartitionType};
 use kernel::Kernel;
@@ -81,7 +81,7 @@ impl Enforcement {
         partition: PartitionType,
         kernel: &Arc<dyn Kernel>,
         cgroup_root: &Path,
-        memory: Memory,
+        records: CgroupRecords,
     ) -> Result<Enforcement, ProbeError> {
         let means = Means::choose(configured, kernel, cgroup_root)?;
         means.log(configured);
@@ -89,17 +89,17 @@ impl Enforcement {
         if let Err(why) = &hierarchy {
             log::warn!("{}", consequence(why));
         }
-        Ok(Enforcement::new(means, hierarchy, partition, memory))
+        Ok(Enforcement::new(means, hierarchy, partition, records))
     }
 
     pub(super) fn new(
         means: Means,
         hierarchy: Result<Hierarchy, ProbeError>,
         partition: PartitionType,
-        memory: Memory,
+        records: CgroupRecords,
     ) -> Enforcement {
         let groups = match &hierarchy {
-            Ok(hierarchy) => Groups::new(hierarchy.clone(), memory, partition),
+            Ok(hierarchy) => Groups::new(hierarchy.clone(), records, partition),
             Err(_) => Groups::default(),
         };
         Enforcement {

@@ -10,7 +10,7 @@ use super::owner::Owner;
 use super::paths::{Paths, StartError};
 use super::poller::Poller;
 use super::quieting::QuietOutcome;
-use super::start::{Machine, Node};
+use super::start::{Machine, NodeAccess};
 use super::step::{CallId, Effect, Input};
 use super::{blocking, in_background, result_of};
 use crate::checkpoint::{StateDir, StateError};
@@ -71,7 +71,7 @@ impl Executor {
         let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?.with_gpus(finder.gpus());
         let finder = Arc::new(finder);
         let state = StateDir::open(&paths.state_dir)?;
-        let node = Node { kernel, storage: Arc::new(state.disk().clone()) };
+        let node = NodeAccess { kernel, storage: Arc::new(state.disk().clone()) };
         let claims = state.remembered()?;
         let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
         let reading = kubelet.read_first();

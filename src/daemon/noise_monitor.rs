@@ -50,7 +50,7 @@ pub(super) async fn monitor(
                     (Ok((sample, unmovable)), Some(after)) => {
                         // Of CPUs that changed hands meanwhile, nothing is certain.
                         let owners = steady(&before.owners, &after.owners);
-                        let moment = Moment { at: begin.into_std(), owners, sample };
+                        let moment = OwnedSample { at: begin.into_std(), owners, sample };
                         history.add(moment, &(&unmovable | &after.refused));
                     }
                     // Whose CPUs these were is not known.
@@ -100,7 +100,7 @@ fn steady(before: &[Owner], after: &[Owner]) -> Vec<Owner> {
 
 /// A sample, and who had which CPUs while it was taken.
 #[derive(Debug)]
-struct Moment {
+struct OwnedSample {
     at: std::time::Instant,
     owners: Vec<Owner>,
     sample: Sample,
@@ -109,7 +109,7 @@ struct Moment {
 /// What was observed since the daemon's start.
 #[derive(Debug, Default)]
 struct NoiseHistory {
-    last: Option<Moment>,
+    last: Option<OwnedSample>,
     /// What grew between two samples, and how long it took; the oldest first.
     recent: VecDeque<(Observation, Duration)>,
     figures: NoiseFigures,
@@ -132,7 +132,7 @@ impl NoiseHistory {
     }
 
     /// `unmovable` has the interrupts whose affinity the kernel manages.
-    fn add(&mut self, later: Moment, unmovable: &BTreeSet<u32>) {
+    fn add(&mut self, later: OwnedSample, unmovable: &BTreeSet<u32>) {
         self.figures.obstacle = None;
         if let Some(earlier) = &self.last {
             let mut observation = Observation::new(steady(&earlier.owners, &later.owners));
@@ -200,7 +200,7 @@ mod tests {
         fn observe(&mut self, n: u64, owners: &[Owner]) -> &NoiseFigures {
             let sample = sample(self.proc.path(), n);
             let at = self.start + PERIOD * u32::try_from(n).unwrap();
-            let later = Moment { at, owners: owners.to_vec(), sample };
+            let later = OwnedSample { at, owners: owners.to_vec(), sample };
             self.history.add(later, &BTreeSet::from([41]));
             &self.history.figures
         }

@@ -18,7 +18,7 @@ use super::quieting::Quieting;
 use super::quotas::{self, Quotas};
 use super::reload::ConfigReload;
 use super::step::{CallId, Effect, Input};
-use super::suspects::Finding;
+use super::suspects::DriftingContainer;
 use super::validation::{cannot_promise, validate};
 use crate::checkpoint::{SavedClaims, StateError};
 use crate::clock::now;
@@ -737,7 +737,7 @@ impl Owner {
         self.check_machine();
         self.mark_cgroups(Scope::All);
         // A container that waits for others to leave has only some of its CPUs, as decided.
-        drifted.retain(|Finding { target, .. }| {
+        drifted.retain(|DriftingContainer { target, .. }| {
             self.is_decided(target) && !self.ledger.is_waiting(&target.subject.id)
         });
         self.quotas.check_soon(self.now);
@@ -896,7 +896,7 @@ impl Owner {
     }
 
     /// Repairs the drifts of a container until its decision changes.
-    fn repair(&mut self, Finding { target, drift }: Finding) {
+    fn repair(&mut self, DriftingContainer { target, drift }: DriftingContainer) {
         let mut all_written = true;
         for drift in drift {
             if !self.is_decided(&target) {

@@ -9,7 +9,8 @@ use crate::view::quiet::{QuietFigures, drift_kind, name_of};
 use kernel::Kernel;
 use ledger::{Phase, Stance, View};
 use quiet::{
-    BanState, Drift, Goal, InterruptMode, Knobs, Noise, QuietContainer, Report, Roots, Steering,
+    BanState, Drift, Goal, InterruptMode, Knobs, QuietContainer, Report, Roots, Steering,
+    StrayInterrupt,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -288,11 +289,11 @@ impl Quieting {
 }
 
 /// A number belongs to another device once its driver is gone.
-fn name_of_interrupt(noise: &Noise) -> String {
+fn name_of_interrupt(noise: &StrayInterrupt) -> String {
     format!("{} {}", noise.number, noise.names.join(", "))
 }
 
-fn advice(noise: &Noise) -> &'static str {
+fn advice(noise: &StrayInterrupt) -> &'static str {
     if noise.chip.contains("MSI") {
         "The kernel manages the interrupts of most storage queues: they fire for I/O of that CPU only; to have none \
          there, boot with isolcpus=managed_irq or limit the device's queues"

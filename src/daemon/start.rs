@@ -20,7 +20,7 @@ use super::reload::ConfigReload;
 use crate::checkpoint::SavedClaims;
 use crate::config::Config;
 use crate::disk::Storage;
-use crate::exclusivity::{IsolationFiles, open_memory, open_steering};
+use crate::exclusivity::{IsolationFiles, open_records, open_steering};
 use crate::exposed::Directories;
 use crate::kubelet::StateFileReading;
 use crate::verify::Verifier;
@@ -39,7 +39,7 @@ use topology::sysfs::{self, Gpu};
 
 /// What the core reads and writes at once.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct NodeAccess {
     pub kernel: Arc<dyn Kernel>,
     /// The state directory, apart from the checkpoint.
     pub storage: Arc<dyn Storage>,
@@ -89,13 +89,13 @@ impl Owner {
         paths: &Paths,
         config: &Config,
         Machine { topology, settings, gpus }: Machine,
-        Node { kernel, storage }: Node,
+        NodeAccess { kernel, storage }: NodeAccess,
         claims: SavedClaims,
         kubelet: Option<StateFileReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
-        let memory =
-            open_memory(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
+        let records =
+            open_records(&paths.state_dir, Arc::clone(&storage), &*kernel, &paths.proc_root);
         let steering = open_steering(
             &paths.state_dir,
             Arc::clone(&storage),
@@ -111,7 +111,7 @@ impl Owner {
             config.partition(),
             &kernel,
             &paths.cgroup_root,
-            memory,
+            records,
         )
         .map_err(|why| config.kernel_cannot(why))?;
         let mechanism = enforcement.mechanism();

@@ -24,7 +24,7 @@ const RARELY: u32 = 30;
 
 /// A container that was not as decided at a check pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct DriftingContainer {
     pub(super) target: Target,
     pub(super) drift: Vec<Drift>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Finding {
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     /// Containers that may have drifted, and how many passes in a row have found the same.
-    suspects: HashMap<ContainerId, (Finding, u32)>,
+    suspects: HashMap<ContainerId, (DriftingContainer, u32)>,
     /// Containers that are late, and since which pass.
     late: HashMap<ContainerId, Instant>,
     /// How often a container became late.
@@ -48,10 +48,10 @@ impl Suspects {
     /// Records what a pass found, and returns what to repair now.
     pub(super) fn note(
         &mut self,
-        findings: Vec<Finding>,
+        findings: Vec<DriftingContainer>,
         pace: &Pace,
         now: Instant,
-    ) -> Vec<Finding> {
+    ) -> Vec<DriftingContainer> {
         let mut before = std::mem::take(&mut self.suspects);
         let late_before = std::mem::take(&mut self.late);
         let mut confirmed = Vec::new();

@@ -15,17 +15,17 @@
 mod isolation;
 mod layout;
 mod mechanism;
-mod memory;
 mod noise;
 mod quota;
+mod records;
 mod steering;
 mod watch;
 
 pub use isolation::{Isolation, IsolationFiles};
 pub use layout::{NodeLayout, foreign_partitions};
 pub use mechanism::{Exclusivity, Means, consequence};
-pub use memory::open_memory;
 pub use noise::NoiseFiles;
 pub use quota::{lift_quota, lifted_quotas};
+pub use records::open_records;
 pub use steering::{Access, open_steering, quiet_roots};
 pub use watch::Watch;

@@ -1,6 +1,6 @@
 //! What [`quiet::Steering`] needs on a node: its files, its record of original values, and irqbalance.
 
-use super::memory::open_originals;
+use super::records::open_originals;
 use crate::disk::Storage;
 use kernel::Kernel;
 use quiet::{IRQBALANCE_DIRECTORIES, Irqbalance, Roots, Steering};

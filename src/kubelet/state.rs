@@ -9,7 +9,7 @@
 
 use cpuset::{CpuSet, ParseError};
 use ledger::{Claim, ContainerId, KubeletClaim, Named, PodUid, Policy};
-use placement::Settings;
+use placement::PlacementSettings;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ impl StateFile {
     pub fn of(
         claims: impl IntoIterator<Item = Claim>,
         online: CpuSet,
-        placement: &Settings,
+        placement: &PlacementSettings,
     ) -> StateFile {
         let mut shared = online;
         if placement.options.strict_cpu_reservation {

@@ -13,7 +13,7 @@ use crate::view::{NodeFigures, NodeView};
 use cpuset::{CpuSet, NodeSet};
 use ledger::{ContainerView, Phase, Policy, Settings, Stance, View};
 use placement::memory_manager::{Amounts, Capacity};
-use podresources::{Container, Known, Memory, Pod, Sockets, Source};
+use podresources::{Container, ContainerMemory, Known, Pod, Sockets, Source};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -106,13 +106,17 @@ fn allocatable(view: &View) -> CpuSet {
 }
 
 /// As the kubelet lists it: a block for each type of each NUMA node.
-fn allocatable_memory(capacity: &Capacity) -> Vec<Memory> {
+fn allocatable_memory(capacity: &Capacity) -> Vec<ContainerMemory> {
     capacity.nodes().flat_map(|(node, amounts)| blocks(NodeSet::of(node), amounts)).collect()
 }
 
-fn blocks(nodes: NodeSet, amounts: &Amounts) -> impl Iterator<Item = Memory> {
+fn blocks(nodes: NodeSet, amounts: &Amounts) -> impl Iterator<Item = ContainerMemory> {
     let amounts = amounts.iter().filter(|(_, bytes)| **bytes > 0);
-    amounts.map(move |(kind, bytes)| Memory { kind: kind.to_string(), bytes: *bytes, nodes })
+    amounts.map(move |(kind, bytes)| ContainerMemory {
+        kind: kind.to_string(),
+        bytes: *bytes,
+        nodes,
+    })
 }
 
 /// A pod from all its containers; `None` if there are none.

@@ -4,7 +4,7 @@ use super::*;
 use ledger::model::{ContainerId, CpuRequest, PodUid, SandboxId};
 use ledger::{Ledger, Mechanism, Qos};
 use placement::IsolatedCpus;
-use placement::memory_manager::{Claim, MemoryKind, NodeMemory};
+use placement::memory_manager::{MemoryKind, NodeMemory, NodeMemoryClaim};
 use std::sync::Arc;
 use topology::synthetic::Machine;
 
@@ -14,7 +14,10 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
     let reserved = topology.online().lowest(2);
     let settings = Settings {
         policy: Policy::Static,
-        placement: placement::Settings { reserved, ..placement::Settings::default() },
+        placement: placement::PlacementSettings {
+            reserved,
+            ..placement::PlacementSettings::default()
+        },
         ..Settings::default()
     };
     let mut view = View::clone(&Ledger::new(topology, settings, Vec::new()).view());
@@ -103,13 +106,13 @@ fn counted_memory_is_listed_by_type_and_node() {
     let mut view = view(&[("a", Some("4-5")), ("b", None)]);
     let amounts = Amounts::from([(MemoryKind::Memory, 7), (MemoryKind::HugePages(2 << 20), 0)]);
     let nodes: NodeSet = [0, 1].into_iter().collect();
-    view.containers[0].memory = Some(Claim { nodes, amounts });
+    view.containers[0].memory = Some(NodeMemoryClaim { nodes, amounts });
     assert_eq!(known(&view).allocatable_memory, None);
     assert!(known(&view).pods[0].containers[0].memory.is_empty(), "memory is not counted");
     let node = NodeMemory { id: 1, total: 9, huge_pages: Amounts::new(), reserved: Amounts::new() };
     let memory = Some(Capacity::new([node]).unwrap());
     view.settings = Arc::new(Settings { memory, ..Settings::clone(&view.settings) });
-    let block = |bytes, nodes| Memory { kind: "memory".to_owned(), bytes, nodes };
+    let block = |bytes, nodes| ContainerMemory { kind: "memory".to_owned(), bytes, nodes };
     let known = known(&view);
     assert_eq!(known.allocatable_memory, Some(vec![block(9, NodeSet::of(1))]));
     assert_eq!(known.pods[0].containers[0].memory, [block(7, nodes)]);
@@ -137,7 +140,8 @@ fn isolated_cpus_are_allocatable_as_configured() {
     ] {
         let machine = Machine { cores: 16, isolated, ..Machine::default() }.topology().unwrap();
         let reserved = machine.online().lowest(2);
-        let placement = placement::Settings { reserved, isolated: option, ..Default::default() };
+        let placement =
+            placement::PlacementSettings { reserved, isolated: option, ..Default::default() };
         let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         let mut view = View::clone(&Ledger::new(machine, settings, Vec::new()).view());
         // A container has these by its pod option.

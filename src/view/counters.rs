@@ -2,7 +2,7 @@
 
 use cpuset::CpuSet;
 use ledger::{Admission, Call, CpuSetting, Ledger, Note, What};
-use placement::{Reason, Rejection, Scope, Settings, TopologyPolicy};
+use placement::{PlacementSettings, Reason, Rejection, Scope, TopologyPolicy};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use topology::Topology;
@@ -160,7 +160,12 @@ impl Counters {
     }
 
     /// Counts an event that the ledger refused, or whose result could not be written to disk.
-    pub fn rejected(&mut self, event: EventKind, rejection: &Rejection, settings: &Settings) {
+    pub fn rejected(
+        &mut self,
+        event: EventKind,
+        rejection: &Rejection,
+        settings: &PlacementSettings,
+    ) {
         let reason = rejection.reason;
         self.count_rejection(reason.name());
         // The kubelet knows no pod options, so its metrics have no place for a pod option that is
@@ -217,7 +222,7 @@ impl Counters {
         *self.assignments.entry(assignment).or_default() += 1;
     }
 
-    fn count_given(&mut self, cpus: &CpuSet, topology: &Topology, settings: &Settings) {
+    fn count_given(&mut self, cpus: &CpuSet, topology: &Topology, settings: &PlacementSettings) {
         self.pinning_requests += 1;
         let whole_cores = settings.options.full_pcpus_only.then_some(PHYSICAL_CPU);
         let one_cache = in_one_uncore(topology, cpus).then_some(UNCORE_CACHE);
@@ -229,7 +234,7 @@ impl Counters {
 
 /// The alignment that the topology manager guarantees: like the kubelet, under `single-numa-node`
 /// only.
-fn numa_alignment(settings: &Settings) -> Option<AlignmentType> {
+fn numa_alignment(settings: &PlacementSettings) -> Option<AlignmentType> {
     let manager = &settings.topology_manager;
     if manager.policy != TopologyPolicy::SingleNumaNode {
         return None;
@@ -312,7 +317,7 @@ mod tests {
         let refused = Room::new(&capacity, []).around(&requested, NodeSet::of(0)).unwrap_err();
         let of_topology =
             Rejection { memory: refused.memory.clone(), ..Rejection::topology_affinity() };
-        let settings = Settings::default();
+        let settings = PlacementSettings::default();
         let mut counters = Counters::default();
         let create = EventKind { name: "create", creates: true };
         let resize = EventKind { name: "update", creates: false };

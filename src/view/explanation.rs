@@ -435,7 +435,7 @@ impl Case<'_> {
         vec![reason, shares]
     }
 
-    fn refused(&self, refusal: Refusal<'_>) -> Vec<String> {
+    fn refused(&self, refusal: RefusedRequest<'_>) -> Vec<String> {
         let mut why = vec![format!("It was refused: {}.", refusal.why)];
         let Some(request) = refusal.request else { return why };
         why.extend(pod_options(request));
@@ -589,7 +589,7 @@ fn choice_for_pod<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Refusal<'a> {
+struct RefusedRequest<'a> {
     record: &'a HistoryRecord,
     why: &'a str,
     request: Option<&'a Request>,
@@ -597,13 +597,13 @@ struct Refusal<'a> {
 }
 
 /// The refusal in a record, unless the container was admitted later.
-fn refusal<'a>(record: &&'a HistoryRecord) -> Option<Refusal<'a>> {
+fn refusal<'a>(record: &&'a HistoryRecord) -> Option<RefusedRequest<'a>> {
     if record.settled {
         return None;
     }
     match &record.happened {
         Happened::Decided { what: What::Refused { why, request, devices }, done: true } => {
-            Some(Refusal { record, why, request: request.as_deref(), devices })
+            Some(RefusedRequest { record, why, request: request.as_deref(), devices })
         }
         _ => None,
     }
@@ -618,7 +618,7 @@ fn named(noun: &str, numbers: &[usize]) -> String {
 mod tests {
     use super::*;
     use placement::memory_manager::{
-        Amounts, Capacity, Claim, MemoryKind, NodeMemory, Room, Sharing,
+        Amounts, Capacity, MemoryKind, NodeMemory, NodeMemoryClaim, Room, Sharing,
     };
 
     #[test]
@@ -643,7 +643,7 @@ mod tests {
         let amounts = Amounts::from([(MemoryKind::Memory, 1 << 30)]);
         let claim = |nodes: &[usize]| {
             let nodes = nodes.iter().copied().collect();
-            ContainerMemoryStatus::of(&Claim { nodes, amounts: amounts.clone() })
+            ContainerMemoryStatus::of(&NodeMemoryClaim { nodes, amounts: amounts.clone() })
         };
         assert_eq!(counted(&claim(&[1])), "Its memory (memory 1Gi) is counted on NUMA node 1.");
         assert_eq!(

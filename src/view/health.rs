@@ -82,7 +82,8 @@ mod tests {
 
     fn node(policy: Policy) -> NodeFigures {
         let reserved = "0".parse().unwrap();
-        let placement = placement::Settings { reserved, ..placement::Settings::default() };
+        let placement =
+            placement::PlacementSettings { reserved, ..placement::PlacementSettings::default() };
         let settings = Settings { policy, placement, ..Settings::default() };
         let own = OwnFigures {
             config: ConfigState::new("config.yaml", Vec::new(), Moment(0)),

@@ -481,7 +481,7 @@ mod tests {
     use super::super::noise::{NoiseTotal, NoiseTotals};
     use super::*;
     use ledger::{Ledger, Settings};
-    use noise::{ContainerNoise, CpuNoise, Noise, Verdict};
+    use noise::{ContainerNoise, CpuNoise, NoiseReport, Verdict};
     use placement::memory_manager::{Amounts, Capacity, NodeMemory};
     use topology::synthetic::Machine;
 
@@ -552,7 +552,7 @@ mod tests {
             cpus: "4".parse().unwrap(),
             by_cpu: vec![noise(Verdict::Noisy)],
         };
-        let recent = Noise {
+        let recent = NoiseReport {
             version: noise::VERSION,
             seconds: 60.0,
             samples: 7,

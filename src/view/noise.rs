@@ -3,7 +3,7 @@
 
 use super::status::{ContainerStatus, full_name};
 use cpuset::{CgroupPath, CpuSet};
-use noise::{ContainerNoise, CpuNoise, Kind, Noise, Owner, Verdict};
+use noise::{ContainerNoise, CpuNoise, Kind, NoiseReport, Owner, Verdict};
 use std::collections::BTreeMap;
 
 /// A container keeps its CPUs when it has ended, and nothing of it runs on them.
@@ -16,7 +16,7 @@ const MOST_FINDINGS: usize = 3;
 pub struct NoiseFigures {
     /// In the last minute, without what is expected; `None` without exclusive CPUs, and before there are
     /// two samples.
-    pub recent: Option<Noise>,
+    pub recent: Option<NoiseReport>,
     /// Since the start, by CPU, with what is expected.
     pub totals: BTreeMap<usize, NoiseTotals>,
     /// Why nothing can be observed, and what to do.
@@ -60,7 +60,7 @@ impl NoiseTotals {
 }
 
 /// How many CPUs are noisy and how many quiet: `2 noisy (CPUs 6-7), 4 quiet as far as visible`.
-pub(crate) fn verdicts(noise: &Noise) -> String {
+pub(crate) fn verdicts(noise: &NoiseReport) -> String {
     let mut parts = Vec::new();
     for (verdict, words) in [
         (Verdict::Noisy, "noisy"),

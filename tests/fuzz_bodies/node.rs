@@ -23,7 +23,10 @@ pub fn cpus(list: &str) -> CpuSet {
 }
 
 pub fn ledger(remembered: Vec<Claim>) -> Ledger {
-    let placement = placement::Settings { reserved: cpus("0-1"), ..placement::Settings::default() };
+    let placement = placement::PlacementSettings {
+        reserved: cpus("0-1"),
+        ..placement::PlacementSettings::default()
+    };
     let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
 }

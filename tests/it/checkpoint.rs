@@ -26,7 +26,7 @@ fn claims() -> SavedClaims {
     let memory = MemoryClaim {
         pod_uid: PodUid("uid-a".to_owned()),
         container: "c".to_owned(),
-        memory: memory_manager::Claim {
+        memory: memory_manager::NodeMemoryClaim {
             nodes: [0].into_iter().collect(),
             amounts: [(MemoryKind::Memory, 1 << 30)].into(),
         },

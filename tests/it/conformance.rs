@@ -5,7 +5,7 @@ use crate::runner;
 use crate::support::random::Random;
 use cpuset::CpuSet;
 use placement::kubelet::{Supply, allocate};
-use placement::{Reservation, Settings, TopologyManager, TopologyPolicy};
+use placement::{PlacementSettings, Reservation, TopologyManager, TopologyPolicy};
 use std::path::{Path, PathBuf};
 
 /// Vectors of a file that are excepted because kubelet 1.37 answers those of 1.36 otherwise
@@ -58,7 +58,12 @@ fn random_histories_keep_cpus_exclusive() {
             let reservation = Reservation::amount(1000 * (1 + random.below(3) as u64));
             let Ok(reserved) = reservation.resolve(topology, &options) else { continue };
             let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
-            let settings = Settings { options, topology_manager, reserved, ..Settings::default() };
+            let settings = PlacementSettings {
+                options,
+                topology_manager,
+                reserved,
+                ..PlacementSettings::default()
+            };
             let mut free = topology.online();
             let mut held: Vec<CpuSet> = Vec::new();
             for _ in 0..100 {

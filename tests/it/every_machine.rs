@@ -70,12 +70,12 @@ fn settings(topology: &Topology, random: &mut Random, history: usize) -> Option<
         Reservation::list(picked.collect())
     };
     let reserved = reserved.resolve(topology, &options).ok()?;
-    let placement = placement::Settings {
+    let placement = placement::PlacementSettings {
         options,
         topology_manager,
         reserved,
         engine: EngineKind::ALL[random.below(2)],
-        ..placement::Settings::default()
+        ..placement::PlacementSettings::default()
     };
     let bounds = Bounds { allow: pod_options().collect(), ..Bounds::default() };
     let namespaces = Namespaces::new(vec![(vec!["default".to_owned()], bounds)]).unwrap();

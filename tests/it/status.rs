@@ -6,7 +6,7 @@ use crate::support::json_names::{names, undocumented};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::SandboxId;
 use ledger::{Admission, Event, Qos};
-use noise::{Advice, ContainerNoise, CpuNoise, Finding, Kind, Noise, Verdict, Visibility};
+use noise::{Advice, ContainerNoise, CpuNoise, Finding, Kind, NoiseReport, Verdict, Visibility};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::serve::page;
 use nri_cpu_manager::view::Status;
@@ -222,7 +222,7 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
             ],
         };
         let node = status.node.as_mut().unwrap();
-        node.noise = Some(Noise {
+        node.noise = Some(NoiseReport {
             version: noise::VERSION,
             seconds: 60.2,
             samples: 7,

@@ -18,11 +18,11 @@ impl Node {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
         let reserved = reserved.parse().unwrap();
         let topology_manager = manager;
-        let placement = placement::Settings {
+        let placement = placement::PlacementSettings {
             options,
             topology_manager,
             reserved,
-            ..placement::Settings::default()
+            ..placement::PlacementSettings::default()
         };
         let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }

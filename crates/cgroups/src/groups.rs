@@ -1,8 +1,8 @@
 //! [`Groups`]: keeps a node's cgroups at their [`Goal`]: reads them, plans, writes.
 //!
-//! Every pass starts from the files. Between two passes only the values that were written ([`Memory`])
-//! and what others do to these cgroups ([`Interference`]) are remembered. Nothing is given up
-//! permanently: failed writes are tried again.
+//! Every pass starts from the files. Between two passes only the values that were written
+//! ([`CgroupRecords`]) and what others do to these cgroups ([`Interference`]) are remembered.
+//! Nothing is given up permanently: failed writes are tried again.
 
 use super::affinity;
 use super::cgroup_tree::{CgroupTree, PartitionFiles, Write};
@@ -11,10 +11,10 @@ use super::goal::{CgroupLevel, Goal};
 use super::hierarchy::{CPUS, FileError, Hierarchy, PARTITION, unless_gone};
 use super::interference::{Bound, Distrust, Interference};
 use super::layout::Layout;
-use super::memory::{CgroupRecord, Memory};
 use super::names::level_of;
 use super::plan::carry_out;
 use super::quota::{self, QuotaChange};
+use super::records::{CgroupRecord, CgroupRecords};
 use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ pub struct Undone {
 #[derive(Debug, Default)]
 pub struct Groups {
     on: Option<Hierarchy>,
-    memory: Memory,
+    records: CgroupRecords,
     interference: Interference,
     /// All classes since this process started, and cgroups of pods that no event has named yet: they may
     /// contain containers that are not known.
@@ -96,7 +96,7 @@ pub struct Groups {
     /// Pods whose cgroup was missing at the last check of all cgroups.
     missing: BTreeSet<CgroupPath>,
     /// Writes into containers' cgroups that the kernel has just refused.
-    refused: BTreeMap<CgroupPath, Refusal>,
+    refused: BTreeMap<CgroupPath, RefusedWrite>,
     /// The `cpuset.cpus.exclusive` of cgroups from which the kernel does not let them be removed, as
     /// the cgroup's `cpuset.cpus` may have CPUs of another program's partition. They do no harm, and go
     /// with the next change.
@@ -106,7 +106,7 @@ pub struct Groups {
 }
 
 #[derive(Debug)]
-struct Refusal {
+struct RefusedWrite {
     write: Write,
     at: Instant,
     why: String,
@@ -114,8 +114,8 @@ struct Refusal {
 
 impl Groups {
     /// `kind` is the type of all partitions that this makes.
-    pub fn new(on: Hierarchy, memory: Memory, kind: PartitionType) -> Groups {
-        Groups { on: Some(on), memory, kind, ..Groups::default() }
+    pub fn new(on: Hierarchy, records: CgroupRecords, kind: PartitionType) -> Groups {
+        Groups { on: Some(on), records, kind, ..Groups::default() }
     }
 
     /// One pass: makes the writes that lead to this layout. Observations of other programs get the time
@@ -132,7 +132,7 @@ impl Groups {
         });
         if scope == Scope::All {
             self.find_classes(&on, layout);
-            self.memory.retain(|group| on.has(group));
+            self.records.retain(|group| on.has(group));
             self.stuck.retain(|group, _| on.has(group));
             self.interference.retain(|group| on.has(group));
             self.find_missing(&on, layout, &mut report);
@@ -142,7 +142,7 @@ impl Groups {
             goal.tops.extend(self.unnamed.clone());
             goal.kind = self.kind;
             goal.partitions.retain(|leaf| !report.refused.contains_key(leaf));
-            let ours = self.memory.groups().filter(|(_, record)| record.exclusive);
+            let ours = self.records.groups().filter(|(_, record)| record.exclusive);
             goal.ours = ours.map(|(group, _)| group.clone()).collect();
             let mut tree = loop {
                 self.restrict(&mut goal, now);
@@ -172,7 +172,7 @@ impl Groups {
                     }
                     // After a failed write the plan differs from the one that `remember` recorded.
                     self.remember_write(group, planned);
-                    self.memory.save();
+                    self.records.save();
                     match unless_gone(write(&on, group, planned)) {
                         Ok(files) => {
                             written.insert(group.clone());
@@ -221,15 +221,15 @@ impl Groups {
                 break;
             }
         }
-        self.memory.save();
+        self.records.save();
         self.confine_self(&on, &layout.goal);
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
     }
 
-    /// After a loss of the memory, the exclusive CPUs of containers that must be partitions, or share CPUs
-    /// by now, and of cgroups above them, still count as this program's.
+    /// After a loss of the records, the exclusive CPUs of containers that must be partitions, or
+    /// share CPUs by now, and of cgroups above them, still count as this program's.
     fn adopt_partitions(&mut self, layout: &Layout, tree: &CgroupTree, goal: &mut Goal) {
         let shares = |leaf: &CgroupPath| {
             !goal.exclusive.contains_key(leaf)
@@ -241,7 +241,7 @@ impl Groups {
         for leaf in leaves {
             for group in leaf.ancestors().into_iter().chain([leaf.clone()]) {
                 if goal.ours.insert(group.clone()) {
-                    self.memory.change(&group, |record| record.exclusive = true);
+                    self.records.change(&group, |record| record.exclusive = true);
                 }
             }
         }
@@ -291,7 +291,7 @@ impl Groups {
         for group in tree.groups().filter(|group| is_binder(goal, group)) {
             let Some(set) = tree.cpus(group) else { continue };
             let CgroupRecord { before, ours, .. } =
-                self.memory.get(group).cloned().unwrap_or_default();
+                self.records.get(group).cloned().unwrap_or_default();
             if ours.contains(&set) || (ours.is_empty() && before == set) {
                 continue;
             }
@@ -300,10 +300,10 @@ impl Groups {
                     has_learnt = true;
                     log::info!("{group}: its CPUs were cleared while a container ran in it");
                 }
-            } else if self.memory.get(group).is_none() && set == expected(goal, group) {
-                self.memory.change(group, |record| record.ours = vec![set]);
+            } else if self.records.get(group).is_none() && set == expected(goal, group) {
+                self.records.change(group, |record| record.ours = vec![set]);
             } else {
-                self.memory.change(group, |record| (record.before, record.ours) = (set, vec![]));
+                self.records.change(group, |record| (record.before, record.ours) = (set, vec![]));
                 self.note_written(on, group, set, now);
                 has_learnt = true;
             }
@@ -352,19 +352,19 @@ impl Groups {
             self.remember_write(group, write);
             kernel.write(group, write).ok().map(|()| kernel.partition(group))
         });
-        self.memory.save();
+        self.records.save();
         outcome.written > 0 || !outcome.refused.is_empty()
     }
 
     fn remember_write(&mut self, group: &CgroupPath, write: Write) {
-        self.memory.change(group, |record| match write {
+        self.records.change(group, |record| match write {
             Write::Cpus(cpus) if !record.ours.contains(&cpus) => record.ours.push(cpus),
             Write::Cpus(_) => {}
             Write::Exclusive(_) | Write::Partition(_) => record.exclusive = true,
         });
     }
 
-    /// After the writes: keeps one value of each cgroup in the memory, and none of a container that
+    /// After the writes: keeps one value of each cgroup in the records, and none of a container that
     /// has exactly its exclusive CPUs. The runtime sets these, too, and an uninstall reverts
     /// nothing that the runtime has set.
     fn settle(&mut self, goal: &Goal, tree: &CgroupTree) {
@@ -377,27 +377,27 @@ impl Groups {
             }
             // A class or pod with no value of this program is included: a value that another one writes
             // there can exclude all CPUs of a cgroup below.
-            if goal.binds(group) && (is_binder(goal, group) || self.memory.get(group).is_some()) {
+            if goal.binds(group) && (is_binder(goal, group) || self.records.get(group).is_some()) {
                 self.binding.insert(group.clone());
             }
-            let Some(record) = self.memory.get(group) else { continue };
+            let Some(record) = self.records.get(group) else { continue };
             if record.exclusive && files == PartitionFiles::default() {
-                self.memory.change(group, |record| record.exclusive = false);
+                self.records.change(group, |record| record.exclusive = false);
             }
-            let Some(record) = self.memory.get(group) else { continue };
+            let Some(record) = self.records.get(group) else { continue };
             if goal.exclusive.get(group) == Some(&set) && !goal.mixed.contains(group) {
                 if record.exclusive {
                     let own = CgroupRecord { exclusive: true, ..CgroupRecord::default() };
-                    self.memory.change(group, |record| *record = own);
+                    self.records.change(group, |record| *record = own);
                 } else {
-                    self.memory.forget(group);
+                    self.records.forget(group);
                 }
             } else if record.ours.contains(&set) {
-                self.memory.change(group, |record| record.ours = vec![set]);
+                self.records.change(group, |record| record.ours = vec![set]);
             } else if record.before == set && !record.ours.is_empty() {
                 // The planned write was not made. Without this, the next pass would take the old value
                 // for another program's new one.
-                self.memory.change(group, |record| record.ours = vec![]);
+                self.records.change(group, |record| record.ours = vec![]);
             }
         }
     }
@@ -439,7 +439,7 @@ impl Groups {
         } else {
             let why = error.to_string();
             report.unbind_pods_with(layout, group, &why);
-            self.refused.insert(group.clone(), Refusal { write, at: now, why });
+            self.refused.insert(group.clone(), RefusedWrite { write, at: now, why });
             return false;
         }
         true
@@ -459,7 +459,7 @@ impl Groups {
     }
 
     /// Reverts partitions, the CPUs of cgroups and the lifted quotas of pods. Containers stay on their
-    /// exclusive CPUs. The memory keeps what failed.
+    /// exclusive CPUs. The records keep what failed.
     pub fn undo(&mut self, widest: CpuSet) -> Undone {
         let mut undone = Undone::default();
         let Some(on) = self.on.clone() else { return undone };
@@ -469,7 +469,7 @@ impl Groups {
         self.refused.clear();
         // A value that is restored for another program must not count as its next write.
         self.interference = Interference::default();
-        let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
+        let groups: Vec<_> = self.records.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
         // Partitions first: while one exists, its siblings cannot have its CPUs.
         let mut partitions = BTreeSet::new();
         for (group, _) in groups.iter().rev().filter(|(_, record)| record.exclusive) {
@@ -492,7 +492,7 @@ impl Groups {
         for (group, record) in groups.into_iter().rev() {
             let exclusive = partitions.contains(&group);
             let mut left = CgroupRecord { exclusive, ..CgroupRecord::default() };
-            match unless_gone(quota::restore(&on, &mut self.memory, &group)) {
+            match unless_gone(quota::restore(&on, &mut self.records, &group)) {
                 Ok(restored) => undone.quotas += u64::from(restored.flatten().is_some()),
                 Err(error) => {
                     left.quota = record.quota.clone();
@@ -513,12 +513,12 @@ impl Groups {
                 }
             }
             if left == CgroupRecord::default() {
-                self.memory.forget(&group);
+                self.records.forget(&group);
             } else {
-                self.memory.change(&group, |record| *record = left);
+                self.records.change(&group, |record| *record = left);
             }
         }
-        self.memory.save();
+        self.records.save();
         undone
     }
 
@@ -530,9 +530,9 @@ impl Groups {
     ) -> Result<Option<QuotaChange>, FileError> {
         let Some(on) = &self.on else { return Ok(None) };
         let change = if is_lifted {
-            quota::record_and_lift(on, &mut self.memory, pod)
+            quota::record_and_lift(on, &mut self.records, pod)
         } else {
-            quota::restore(on, &mut self.memory, pod)
+            quota::restore(on, &mut self.records, pod)
         };
         Ok(unless_gone(change)?.flatten())
     }

@@ -10,8 +10,8 @@
 //! * [`CgroupTree`], [`hazard`](fn@hazard), [`Goal`], [`Layout`] and [`carry_out`] are pure: a model of
 //!   cgroup v2 cpusets, the writes that break a kernel, the required state of cgroups, and the writes
 //!   that lead there.
-//! * [`Groups`] is the one writer. It records each write in a [`Memory`], makes it and reads it back,
-//!   and learns what other programs do to the same cgroups.
+//! * [`Groups`] is the one writer. It records each write in a [`CgroupRecords`], makes it and reads
+//!   it back, and learns what other programs do to the same cgroups.
 //! * [`set_cpus`] and [`lift_quota`] write into single containers' cgroups what the runtime has not.
 //! * [`write`](fn@write) and [`end_partition`] do the same for programs with cgroups of their own.
 //! * [`undo`] reverts everything.
@@ -81,11 +81,11 @@ mod hazard;
 mod hierarchy;
 mod interference;
 mod layout;
-mod memory;
 mod names;
 mod plan;
 mod probe;
 mod quota;
+mod records;
 mod undo;
 
 pub use affinity::widen;
@@ -99,8 +99,8 @@ pub use hazard::{Hazard, hazard};
 pub use hierarchy::{CPUS, CgroupVersion, EFFECTIVE, FileError, Hierarchy, PARTITION};
 pub use interference::Bound;
 pub use layout::{ContainerCpus, ContainerGroup, Layout, PodGroup};
-pub use memory::Memory;
 pub use plan::{PlanOutcome, carry_out};
 pub use probe::{ProbeError, binding, probe, writable};
 pub use quota::{QuotaChange, lift_quota, quota_of};
+pub use records::CgroupRecords;
 pub use undo::{LiftedQuotas, undo};

@@ -8,7 +8,7 @@
 //! (kubernetes/kubernetes#127525).
 
 use super::hierarchy::{CgroupVersion, FileError, Hierarchy, unless_gone};
-use super::memory::Memory;
+use super::records::CgroupRecords;
 use cpuset::CgroupPath;
 use std::path::PathBuf;
 
@@ -59,13 +59,13 @@ pub(super) fn path(on: &Hierarchy, group: &CgroupPath) -> PathBuf {
 /// Records a pod's quota, then lifts it; `None` if there is none.
 pub(super) fn record_and_lift(
     on: &Hierarchy,
-    memory: &mut Memory,
+    records: &mut CgroupRecords,
     group: &CgroupPath,
 ) -> Result<Option<QuotaChange>, FileError> {
     let Some(quota) = quota_of(on, group)? else { return Ok(None) };
-    let again = memory.get(group).is_some_and(|record| record.quota.is_some());
-    memory.change(group, |record| record.quota = Some(quota));
-    memory.save();
+    let again = records.get(group).is_some_and(|record| record.quota.is_some());
+    records.change(group, |record| record.quota = Some(quota));
+    records.save();
     lift_quota(on, group)?;
     Ok(Some(if again { QuotaChange::LiftedAgain } else { QuotaChange::Lifted }))
 }
@@ -73,14 +73,14 @@ pub(super) fn record_and_lift(
 /// Restores a lifted quota; `None` if none was lifted or another program has set a new one.
 pub(super) fn restore(
     on: &Hierarchy,
-    memory: &mut Memory,
+    records: &mut CgroupRecords,
     group: &CgroupPath,
 ) -> Result<Option<QuotaChange>, FileError> {
-    let Some(quota) = memory.get(group).and_then(|record| record.quota.clone()) else {
+    let Some(quota) = records.get(group).and_then(|record| record.quota.clone()) else {
         return Ok(None);
     };
     let restored = set(on, group, &quota)?;
-    memory.change(group, |record| record.quota = None);
-    memory.save();
+    records.change(group, |record| record.quota = None);
+    records.save();
     Ok(if restored { Some(QuotaChange::Restored) } else { None })
 }

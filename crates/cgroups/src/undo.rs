@@ -3,9 +3,9 @@
 use super::files::{self, end_partition};
 use super::groups::{Groups, Undone};
 use super::hierarchy::{CPUS, CgroupVersion, FileError, Hierarchy, unless_gone};
-use super::memory::Memory;
 use super::names::{container_id, is_of_pods};
 use super::quota;
+use super::records::CgroupRecords;
 use cpuset::{CgroupPath, CpuSet, PartitionType};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub type LiftedQuotas = BTreeMap<String, String>;
 /// `None`. Otherwise they get all CPUs and these quotas.
 pub fn undo(
     on: &Hierarchy,
-    memory: Memory,
+    records: CgroupRecords,
     widest: CpuSet,
     freed: Option<&LiftedQuotas>,
 ) -> Undone {
@@ -32,7 +32,7 @@ pub fn undo(
     for top in on.tops() {
         end_partitions(on, &top, &mut undone);
     }
-    let mut written = Groups::new(on.clone(), memory, PartitionType::default());
+    let mut written = Groups::new(on.clone(), records, PartitionType::default());
     let Undone { groups, quotas, errors, .. } = written.undo(widest);
     undone.groups = groups;
     undone.quotas = quotas;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use kernel::{Kernel, Linux};
-use noise::{Kind, Noise, Observation, Owner, Sample};
+use noise::{Kind, NoiseReport, Observation, Owner, Sample};
 use quiet::{Goal, InterruptMode, Irqbalance, Originals, QuietContainer, Steering};
 use serde::{Deserialize, Serialize};
 
@@ -187,7 +187,7 @@ fn count(experiment: &Experiment<'_>, level: Level) -> Result<Counts> {
 }
 
 /// Device interrupts, and context switches of threads that are not bound to one CPU.
-fn foreign(noise: &Noise) -> (u64, u64) {
+fn foreign(noise: &NoiseReport) -> (u64, u64) {
     let by_cpu = noise.containers.iter().flat_map(|container| &container.by_cpu);
     let mut interrupts = 0;
     let mut switches = 0;

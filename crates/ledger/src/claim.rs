@@ -43,7 +43,7 @@ impl Claim {
 pub struct MemoryClaim {
     pub pod_uid: PodUid,
     pub container: String,
-    pub memory: placement::memory_manager::Claim,
+    pub memory: placement::memory_manager::NodeMemoryClaim,
 }
 
 /// Exclusive CPUs that the kubelet's own CPU manager gave to a container.

@@ -9,7 +9,7 @@ use super::policy::{Mechanism, Policy};
 use super::setting::{CpuSetting, Reach, Update};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
-use placement::memory_manager::Claim;
+use placement::memory_manager::NodeMemoryClaim;
 
 /// The target setting of a container; `None` if it stays as it is, as under policy none.
 ///
@@ -105,7 +105,7 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
 pub(super) fn mems_are_ours(
     node: &Node,
     exclusive: Option<CpuSet>,
-    recorded: Option<&Claim>,
+    recorded: Option<&NodeMemoryClaim>,
     mems: Option<NodeSet>,
 ) -> bool {
     let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);

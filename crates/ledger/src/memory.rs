@@ -12,7 +12,9 @@ use super::claim::MemoryClaim;
 use super::model::{Container, ContainerKind, PodUid, Qos};
 use super::node::Node;
 use cpuset::NodeSet;
-use placement::memory_manager::{Amounts, Claim, MemoryKind, MemoryRequest, PodMemory, Room};
+use placement::memory_manager::{
+    Amounts, MemoryKind, MemoryRequest, NodeMemoryClaim, PodMemory, Room,
+};
 use placement::{Rejection, Scope};
 use std::collections::BTreeMap;
 
@@ -20,7 +22,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) enum MemoryDemand<'a> {
     /// Its nodes are known: another program has set them, or its predecessor had as much.
-    Known(Claim),
+    Known(NodeMemoryClaim),
     Open(MemoryRequest<'a>),
 }
 
@@ -40,7 +42,7 @@ pub(super) fn demand<'a>(
         return None;
     }
     if let Some(nodes) = container.mems {
-        return Some(MemoryDemand::Known(Claim { nodes, amounts }));
+        return Some(MemoryDemand::Known(NodeMemoryClaim { nodes, amounts }));
     }
     let before = pod.container(name).and_then(|entry| entry.memory.as_ref());
     if let Some(before) = before.filter(|before| before.amounts == amounts) {
@@ -124,7 +126,12 @@ fn counted(
 
 /// Records the claim of a container that has been entered. Its pod no longer holds memory that the
 /// container uses again.
-pub(super) fn enter(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<Claim>) {
+pub(super) fn enter(
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    claim: Option<NodeMemoryClaim>,
+) {
     let Some(pod) = books.pod(uid) else { return };
     let reused: Vec<String> = match claim {
         Some(_) => {
@@ -170,12 +177,14 @@ pub(super) fn ended(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     let nodes = entry.memory.as_ref().map_or(memory.nodes, |claim| claim.nodes);
     if Room::new(capacity, others(books, uid, &[name, &next])).has(&amounts, nodes) {
         books.change_container(uid, name, |entry| entry.memory = None);
-        books.change_container(uid, &next, |entry| entry.memory = Some(Claim { nodes, amounts }));
+        books.change_container(uid, &next, |entry| {
+            entry.memory = Some(NodeMemoryClaim { nodes, amounts })
+        });
     }
 }
 
 /// Claims by pod and container name.
-pub(super) type Records = BTreeMap<(PodUid, String), Claim>;
+pub(super) type Records = BTreeMap<(PodUid, String), NodeMemoryClaim>;
 
 pub(super) fn records(claims: impl IntoIterator<Item = MemoryClaim>) -> Records {
     let record = |MemoryClaim { pod_uid, container, memory }| ((pod_uid, container), memory);
@@ -207,7 +216,7 @@ pub(super) fn adopt_one(
     books: &mut Books,
     uid: &PodUid,
     container: &Container,
-    recorded: Option<&Claim>,
+    recorded: Option<&NodeMemoryClaim>,
 ) {
     let Some(capacity) = &node.settings.memory else { return };
     let name = container.name.as_str();
@@ -241,7 +250,9 @@ pub(super) fn adopt_one(
     if amounts.is_empty() {
         return;
     }
-    books.change_container(uid, name, |entry| entry.memory = Some(Claim { nodes, amounts }));
+    books.change_container(uid, name, |entry| {
+        entry.memory = Some(NodeMemoryClaim { nodes, amounts })
+    });
 }
 
 /// Keeps the memory of a container that has ended for its restart, if its pod is alive.
@@ -266,7 +277,7 @@ pub(super) fn keep(books: &mut Books, MemoryClaim { pod_uid, container, memory }
 pub(super) struct ResizedMemory {
     limits: Amounts,
     /// `None` if its memory is not counted.
-    claim: Option<Claim>,
+    claim: Option<NodeMemoryClaim>,
 }
 
 /// The memory of a container after a resize to these limits; `None` if nothing changes. It stays
@@ -299,7 +310,7 @@ pub(super) fn resized_memory(
     } else {
         before.nodes
     };
-    let claim = Some(Claim { nodes, amounts: limits.clone() });
+    let claim = Some(NodeMemoryClaim { nodes, amounts: limits.clone() });
     Ok(Some(ResizedMemory { limits, claim }))
 }
 
@@ -322,7 +333,11 @@ impl ResizedMemory {
 }
 
 /// All claims but those of the containers `names` of a pod.
-fn others<'a>(books: &'a Books, uid: &PodUid, names: &[&str]) -> impl Iterator<Item = &'a Claim> {
+fn others<'a>(
+    books: &'a Books,
+    uid: &PodUid,
+    names: &[&str],
+) -> impl Iterator<Item = &'a NodeMemoryClaim> {
     let others = books.containers().filter(move |one| one.uid != uid || !names.contains(&one.name));
     let remembered = books.remembered_memory().iter().map(|claim| &claim.memory);
     others.filter_map(|one| one.entry.memory.as_ref()).chain(remembered)
@@ -339,14 +354,14 @@ pub(super) fn moved(
     pod: &PodUid,
     name: &str,
     nodes: NodeSet,
-) -> Result<Option<Claim>, NoRoom> {
+) -> Result<Option<NodeMemoryClaim>, NoRoom> {
     let Some(capacity) = &node.settings.memory else { return Ok(None) };
     let found = books.container(pod, name);
     let claim = found.and_then(|found| found.entry.memory.as_ref());
     let Some(claim) = claim.filter(|claim| !nodes.is_subset(claim.nodes)) else { return Ok(None) };
     let room = Room::new(capacity, others(books, pod, &[name]));
     if room.has(&claim.amounts, nodes) {
-        Ok(Some(Claim { nodes, amounts: claim.amounts.clone() }))
+        Ok(Some(NodeMemoryClaim { nodes, amounts: claim.amounts.clone() }))
     } else {
         Err(NoRoom)
     }

@@ -8,7 +8,7 @@ use super::node::{Node, numa_nodes};
 use super::own_pool::{self, PodShare};
 use super::terms::Terms;
 use cpuset::{CpuSet, NodeSet};
-use placement::memory_manager::{Claim, MemoryRequest, place_memory, place_with_memory};
+use placement::memory_manager::{MemoryRequest, NodeMemoryClaim, place_memory, place_with_memory};
 use placement::{
     self, DeviceNodes, Hint, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope,
 };
@@ -33,7 +33,7 @@ pub(super) type RefusedRequest = (Rejection, Option<Box<Request>>);
 pub(super) struct Granted {
     pub(super) cpus: Grant,
     /// Its counted memory; `None` if its memory is not counted.
-    pub(super) memory: Option<Claim>,
+    pub(super) memory: Option<NodeMemoryClaim>,
     /// The NUMA affinity of its pod, if that is chosen here: see [`PodEntry::affinity`].
     pub(super) affinity: Option<(usize, Hint)>,
 }
@@ -90,7 +90,7 @@ impl NodeSupply {
         &self,
         node: &Node,
         pod: &PodEntry,
-        settings: &placement::Settings,
+        settings: &placement::PlacementSettings,
     ) -> usize {
         let required = settings.isolated == IsolatedCpus::Require;
         let all = if required { self.promised_isolated } else { self.promised };

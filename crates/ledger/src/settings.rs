@@ -13,7 +13,7 @@ use quiet::InterruptMode;
 pub struct Settings {
     pub policy: Policy,
     /// The engine, its options, and the reserved CPUs.
-    pub placement: placement::Settings,
+    pub placement: placement::PlacementSettings,
     pub expose_cpus: Exposure,
     pub pod_level_resources: PodLevelResources,
     /// How many seconds before a planned loss of CPUs a container's files name them.

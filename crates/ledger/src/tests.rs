@@ -55,7 +55,11 @@ fn settings() -> Settings {
     let reserved = "0-1".parse().unwrap();
     Settings {
         policy: Policy::Static,
-        placement: placement::Settings { options, reserved, ..placement::Settings::default() },
+        placement: placement::PlacementSettings {
+            options,
+            reserved,
+            ..placement::PlacementSettings::default()
+        },
         ..Settings::default()
     }
 }

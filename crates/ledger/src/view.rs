@@ -14,7 +14,7 @@ use super::rebalance::stays;
 use super::settings::Settings;
 use super::target::effective_cpus;
 use cpuset::{CgroupPath, CpuSet};
-use placement::memory_manager::Claim as MemoryOnNodes;
+use placement::memory_manager::NodeMemoryClaim;
 use placement::pod_options::Margin;
 use quiet::{InterruptMode, Knobs};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub struct ContainerView {
     pub cgroup: Option<CgroupPath>,
     pub cpu: CpuRequest,
     /// Its counted memory; `None` if its memory is not counted.
-    pub memory: Option<MemoryOnNodes>,
+    pub memory: Option<NodeMemoryClaim>,
     /// How many exclusive CPUs it asks for, by the kubelet's rule or a pod option.
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
@@ -123,7 +123,7 @@ impl View {
     }
 
     /// A container's counted memory; `None` if memory is not counted now.
-    pub fn memory_of<'a>(&self, container: &'a ContainerView) -> Option<&'a MemoryOnNodes> {
+    pub fn memory_of<'a>(&self, container: &'a ContainerView) -> Option<&'a NodeMemoryClaim> {
         if self.settings.memory.is_some() { container.memory.as_ref() } else { None }
     }
 

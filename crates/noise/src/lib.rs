@@ -2,7 +2,7 @@
 //!
 //! A [`Sample`] has the counters of `/proc` at one moment: interrupts, softirqs, and threads that may run
 //! on the watched CPUs. An [`Observation`] adds up what grew from one sample to the next, by CPU, and a
-//! [`Noise`] is the report: findings with their advice, as JSON or as text.
+//! [`NoiseReport`] is the report: findings with their advice, as JSON or as text.
 //!
 //! ```
 //! use cpuset::{CgroupPath, CpuSet};
@@ -43,5 +43,5 @@ mod report;
 mod sample;
 
 pub use difference::{Kind, Observation, Owner};
-pub use report::{Advice, ContainerNoise, CpuNoise, Finding, Noise, VERSION, Verdict};
+pub use report::{Advice, ContainerNoise, CpuNoise, Finding, NoiseReport, VERSION, Verdict};
 pub use sample::{Roots, Sample, SampleError, Visibility};

@@ -1,4 +1,4 @@
-//! [`Noise`]: the report of an [`Observation`], for programs and for people.
+//! [`NoiseReport`]: the report of an [`Observation`], for programs and for people.
 //!
 //! Names come from `/proc`, where processes choose theirs: they have no control characters here, and a
 //! bounded length.
@@ -29,7 +29,7 @@ const MILLISECONDS_PER_TICK: u64 = 10;
 
 /// What ran or fired on exclusive CPUs besides their containers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Noise {
+pub struct NoiseReport {
     /// See [`VERSION`].
     pub version: u32,
     /// From the first sample to the last.
@@ -68,7 +68,8 @@ pub struct CpuNoise {
 pub enum Verdict {
     /// There is nothing but what is expected.
     Quiet,
-    /// Nothing unexpected is visible, but some threads or interrupts are not: see [`Noise::hidden`].
+    /// Nothing unexpected is visible, but some threads or interrupts are not: see
+    /// [`NoiseReport::hidden`].
     QuietAsFarAsVisible,
     Noisy,
     /// The CPU was offline, or there is one sample only.
@@ -172,7 +173,7 @@ impl Advice {
 impl Observation {
     /// The report. `elapsed` is the time from the first sample to the last, and `unmovable` has the
     /// interrupts whose affinity the kernel refused to change.
-    pub fn noise(&self, elapsed: Duration, unmovable: &BTreeSet<u32>) -> Noise {
+    pub fn noise(&self, elapsed: Duration, unmovable: &BTreeSet<u32>) -> NoiseReport {
         let mut reported = CpuSet::EMPTY;
         let mut containers = Vec::new();
         for owner in &self.owners {
@@ -186,7 +187,7 @@ impl Observation {
                 by_cpu: by_cpu.collect(),
             });
         }
-        Noise {
+        NoiseReport {
             version: VERSION,
             seconds: elapsed.as_secs_f64(),
             samples: self.pairs + 1,
@@ -280,7 +281,7 @@ impl fmt::Display for Finding {
     }
 }
 
-impl Noise {
+impl NoiseReport {
     /// The CPUs with this verdict.
     pub fn with_verdict(&self, verdict: Verdict) -> CpuSet {
         self.containers.iter().map(|container| container.with_verdict(verdict)).collect()
@@ -288,7 +289,7 @@ impl Noise {
 
     /// Leaves out what is expected, which no setting of the plugin changes.
     #[must_use]
-    pub fn without_expected(mut self) -> Noise {
+    pub fn without_expected(mut self) -> NoiseReport {
         let by_cpu = self.containers.iter_mut().flat_map(|container| &mut container.by_cpu);
         by_cpu.for_each(|one| one.expected.clear());
         self
@@ -296,7 +297,7 @@ impl Noise {
 
     /// Leaves out the names of containers, processes and cgroups.
     #[must_use]
-    pub fn without_names(mut self) -> Noise {
+    pub fn without_names(mut self) -> NoiseReport {
         for container in &mut self.containers {
             container.name.clear();
             let by_cpu = container.by_cpu.iter_mut();

@@ -93,8 +93,8 @@ mod tests {
     use super::*;
     use crate::pod_options::Smt;
     use crate::{
-        DeviceNodes, EngineKind, Options, PodDemand, PodOptions, Reuse, Running, Settings, explain,
-        place, resize,
+        DeviceNodes, EngineKind, Options, PlacementSettings, PodDemand, PodOptions, Reuse, Running,
+        explain, place, resize,
     };
     use topology::synthetic::Machine;
 
@@ -119,7 +119,12 @@ mod tests {
             pod_options: PodOptions::NONE,
             devices: DeviceNodes::NONE,
             memory: None,
-            settings: Settings { engine, reserved: set("0-1"), isolated, ..Settings::default() },
+            settings: PlacementSettings {
+                engine,
+                reserved: set("0-1"),
+                isolated,
+                ..PlacementSettings::default()
+            },
         })
     }
 

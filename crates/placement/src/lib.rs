@@ -1,9 +1,10 @@
 //! Which CPUs: pure functions of a machine and of what is free.
 //!
 //! An answer depends on the machine and on a [`Request`], and on nothing else. [`place()`] and
-//! [`explain()`] give the request to the engine that its [`Settings`] name; the plugin calls engines
-//! only by these. [`resize()`] changes running containers in one way, with the costs of `compact`. Each engine is a folder and uses the types of the files
-//! here; these files use no engine:
+//! [`explain()`] give the request to the engine that its [`PlacementSettings`] name; the plugin
+//! calls engines only by these. [`resize()`] changes running containers in one way, with the costs
+//! of `compact`. Each engine is a folder and uses the types of the files here; these files use no
+//! engine:
 //!
 //! * [`kubelet`] answers as the kubelet's CPU Manager and Topology Manager do, wherever their
 //!   answers are legal; its files say where they are not;
@@ -13,7 +14,7 @@
 //!
 //! ```
 //! use cpuset::CpuSet;
-//! use placement::{DeviceNodes, EngineKind, Request, Reuse, Settings, PodOptions, place};
+//! use placement::{DeviceNodes, EngineKind, Request, Reuse, PlacementSettings, PodOptions, place};
 //! use topology::presets::preset;
 //!
 //! // Four uncore caches of eight CPUs. Each of the first two has six left, the others have none.
@@ -29,7 +30,7 @@
 //!     pod_options: PodOptions::NONE,
 //!     devices: DeviceNodes::NONE,
 //!     memory: None,
-//!     settings: Settings { engine: EngineKind::Compact, ..Settings::default() },
+//!     settings: PlacementSettings { engine: EngineKind::Compact, ..PlacementSettings::default() },
 //! };
 //! assert_eq!(place(&machine, &request)?.cpus, first);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -70,7 +71,7 @@ pub use options::Options;
 pub use pod_options::PodOptions;
 pub use rejection::{NotEnough, Reason, Rejection};
 pub use request::{PodDemand, Request, Reuse, Running};
-pub use settings::{EngineConflict, EngineKind, IsolatedCpus, Settings};
+pub use settings::{EngineConflict, EngineKind, IsolatedCpus, PlacementSettings};
 use sizes::Fitting;
 pub use sizes::OddSizes;
 pub use strategy::{Distribution, Strategy, UncoreOrder};
@@ -82,7 +83,7 @@ use isolated::first_that_fits;
 use kubelet::Kubelet;
 use topology::Topology;
 
-fn engine_of(settings: &Settings) -> &'static dyn Engine {
+fn engine_of(settings: &PlacementSettings) -> &'static dyn Engine {
     match settings.engine {
         EngineKind::Kubelet => &Kubelet,
         EngineKind::Compact => &Compact,

@@ -2,7 +2,7 @@
 
 use super::caches::{in_free_caches, whole_caches};
 use super::cores::{only_whole_cores, whole_cores};
-use super::settings::{EngineKind, IsolatedCpus, Settings};
+use super::settings::{EngineKind, IsolatedCpus, PlacementSettings};
 use super::strategy::UncoreOrder;
 use super::topology_manager::{Scope, TopologyPolicy};
 use cpuset::CpuSet;
@@ -123,7 +123,7 @@ impl PodOptions {
     ///
     /// Even in pod scope, a container with a pod option about NUMA nodes or isolated CPUs, or with CPUs
     /// that stay idle, has a separate affinity.
-    pub fn settings(&self, node: &Settings) -> Settings {
+    pub fn settings(&self, node: &PlacementSettings) -> PlacementSettings {
         let mut settings = *node;
         let options = &mut settings.options;
         let manager = &mut settings.topology_manager;

@@ -5,7 +5,7 @@ use super::hint::Hint;
 use super::memory_manager::MemoryOffer;
 use super::pod_options::PodOptions;
 use super::rejection::Rejection;
-use super::settings::Settings;
+use super::settings::PlacementSettings;
 use super::topology_manager::TopologyPolicy;
 use cpuset::{CpuSet, NodeSet};
 use topology::Topology;
@@ -29,7 +29,7 @@ pub struct Request {
     /// the pod's. `None` if memory is not counted.
     pub memory: Option<MemoryOffer>,
     /// The node's settings, with the pod options applied ([`PodOptions::settings`]).
-    pub settings: Settings,
+    pub settings: PlacementSettings,
 }
 
 /// CPUs that the pod holds and that none of its containers uses: mostly those of ended init
@@ -90,7 +90,12 @@ impl Running {
 
 impl Request {
     /// A request with these pod options, on a node with these settings, and nothing else.
-    pub fn new(cpus: usize, free: CpuSet, pod_options: PodOptions, node: &Settings) -> Request {
+    pub fn new(
+        cpus: usize,
+        free: CpuSet,
+        pod_options: PodOptions,
+        node: &PlacementSettings,
+    ) -> Request {
         Request {
             cpus,
             free,

@@ -1,4 +1,4 @@
-//! [`Settings`]: the node's configuration of placement.
+//! [`PlacementSettings`]: the node's configuration of placement.
 
 use super::options::{ACROSS_CORES, ACROSS_NUMA, ALIGN_BY_SOCKET, Options};
 use super::strategy::UncoreOrder;
@@ -8,9 +8,9 @@ use topology::Topology;
 
 /// A configuration that has passed the kubelet's checks
 /// ([`CpuManagerConfig::check`](super::CpuManagerConfig::check)) and
-/// [`check_engine`](Settings::check_engine).
+/// [`check_engine`](PlacementSettings::check_engine).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct PlacementSettings {
     pub engine: EngineKind,
     pub options: Options,
     pub topology_manager: TopologyManager,
@@ -83,7 +83,7 @@ pub struct EngineConflict {
     why: &'static str,
 }
 
-impl Settings {
+impl PlacementSettings {
     /// Checks that no option contradicts the engine.
     ///
     /// `compact` implies `prefer-align-cpus-by-uncorecache` and `prefer-closest-numa-nodes`, so it

@@ -3,7 +3,7 @@
 
 use super::cores::{CoreSizes, Reachable, only_whole_cores, sums_by_domains};
 use super::rejection::Rejection;
-use super::settings::Settings;
+use super::settings::PlacementSettings;
 use super::topology_manager::TopologyPolicy;
 use cpuset::CpuSet;
 use std::fmt;
@@ -32,7 +32,11 @@ pub(crate) struct Fitting {
 }
 
 impl Fitting {
-    pub(crate) fn new(machine: &Topology, settings: &Settings, usable: &CpuSet) -> Fitting {
+    pub(crate) fn new(
+        machine: &Topology,
+        settings: &PlacementSettings,
+        usable: &CpuSet,
+    ) -> Fitting {
         let limit = machine.online().len();
         let pieces = |cpus: &CpuSet| -> Vec<CoreSizes> {
             let nodes = machine.nodes().iter().map(|node| node.cpus & *cpus);
@@ -82,7 +86,7 @@ pub(crate) fn nearest(n: usize, most: usize, fits: impl Fn(usize) -> bool) -> Ve
 /// The refusal of a request for `n` of the `usable` CPUs, whose whole cores do not add up to it.
 pub(crate) fn no_sum(
     machine: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     usable: &CpuSet,
     n: usize,
 ) -> Rejection {
@@ -97,7 +101,7 @@ pub(crate) fn no_sum(
 }
 
 impl OddSizes {
-    pub fn of(machine: &Topology, settings: &Settings) -> OddSizes {
+    pub fn of(machine: &Topology, settings: &PlacementSettings) -> OddSizes {
         let equal = machine.cores_are_equal();
         let cores = if equal { None } else { Some(CoreSizes::of(machine, &machine.online())) };
         let assignable = machine.online() - settings.reserved;
@@ -153,12 +157,16 @@ mod tests {
     use super::*;
     use crate::{Options, TopologyManager};
 
-    fn settings(full_pcpus_only: bool, policy: TopologyPolicy, reserved: &str) -> Settings {
-        Settings {
+    fn settings(
+        full_pcpus_only: bool,
+        policy: TopologyPolicy,
+        reserved: &str,
+    ) -> PlacementSettings {
+        PlacementSettings {
             options: Options { full_pcpus_only, ..Options::default() },
             topology_manager: TopologyManager { policy, ..TopologyManager::default() },
             reserved: set(reserved),
-            ..Settings::default()
+            ..PlacementSettings::default()
         }
     }
 

@@ -10,8 +10,8 @@ use cpuset::CpuSet;
 use placement::cores::whole_cores;
 use placement::pod_options::{Smt, Uncore};
 use placement::{
-    EngineKind, OddSizes, Options, PodOptions, Reason, Request, Running, Settings, TopologyManager,
-    TopologyPolicy, place, resize,
+    EngineKind, OddSizes, Options, PlacementSettings, PodOptions, Reason, Request, Running,
+    TopologyManager, TopologyPolicy, place, resize,
 };
 use proptest::prelude::*;
 use topology::model::NodeFacts;
@@ -62,7 +62,7 @@ fn build(cores: &[CoreShape], adjacent: bool, distances: Option<&[u32]>) -> Topo
     Topology::build(Facts { cpus, nodes: nodes.collect(), ..Facts::default() }).unwrap()
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = PlacementSettings> {
     let policy = prop::sample::select(TopologyPolicy::ALL.to_vec());
     let engine = prop::sample::select(EngineKind::ALL.to_vec());
     let flags = (any::<bool>(), any::<bool>());
@@ -81,7 +81,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             prefer_closest_numa_nodes: closest,
             ..TopologyManager::default()
         };
-        Settings { engine, options, topology_manager, ..Settings::default() }
+        PlacementSettings { engine, options, topology_manager, ..PlacementSettings::default() }
     })
 }
 
@@ -93,7 +93,12 @@ fn bits(bits: u128, of: CpuSet) -> CpuSet {
         .collect()
 }
 
-fn request(n: usize, free: CpuSet, settings: Settings, pod_options: PodOptions) -> Request {
+fn request(
+    n: usize,
+    free: CpuSet,
+    settings: PlacementSettings,
+    pod_options: PodOptions,
+) -> Request {
     Request::new(n, free, pod_options, &settings)
 }
 
@@ -152,7 +157,7 @@ proptest! {
         let mut free = machine.online() - bits(busy.0 & busy.1, machine.online());
         // The pod option must do what the node's option does.
         let (mut settings, mut pod_options) = (
-            Settings { reserved, ..settings },
+            PlacementSettings { reserved, ..settings },
             PodOptions {
                 uncore: [None, Some(Uncore::Require), Some(Uncore::Prefer)][pod_options.0],
                 smt: pod_options.1.then_some(Smt::FullCores),
@@ -211,7 +216,7 @@ proptest! {
         n in 1..30usize,
     ) {
         let reserved = bits(reserved.0 & reserved.1 & reserved.2, machine.online());
-        let mut settings = Settings { reserved, ..settings };
+        let mut settings = PlacementSettings { reserved, ..settings };
         settings.options.align_by_socket = false;
         let placed = |n: usize, free: CpuSet| place(&machine, &request(n, free, settings, PodOptions::NONE));
         let unit = if machine.cores_are_equal() { machine.threads_per_core() } else { 1 };

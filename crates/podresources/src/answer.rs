@@ -4,8 +4,8 @@
 //!
 //! Field numbers: `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`.
 
-use crate::known::{Container, Known, Memory, Pod};
-use crate::wire::{self, Fields, Malformed, Value, write_bytes, write_cpus, write_number};
+use crate::known::{Container, ContainerMemory, Known, Pod};
+use crate::wire::{self, FieldValue, Fields, Malformed, write_bytes, write_cpus, write_number};
 use cpuset::CpuSet;
 
 /// `pod_resources` of the answers to `List` and `Get`.
@@ -31,7 +31,7 @@ pub fn list(known: &Known, kubelet: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut answer = Vec::with_capacity(kubelet.len());
     for field in Fields::of(kubelet) {
         let field = field?;
-        let (POD, Value::Bytes(pod)) = (field.number, field.value) else {
+        let (POD, FieldValue::Bytes(pod)) = (field.number, field.value) else {
             answer.extend_from_slice(field.raw);
             continue;
         };
@@ -60,7 +60,7 @@ pub fn get(known: &Known, request: &[u8], kubelet: &[u8]) -> Result<Option<Vec<u
     let mut listed = false;
     for field in Fields::of(kubelet) {
         let field = field?;
-        if let (POD, Value::Bytes(pod)) = (field.number, field.value) {
+        if let (POD, FieldValue::Bytes(pod)) = (field.number, field.value) {
             field.write_with(&merged(known, ours, pod)?, &mut answer);
             listed = true;
         } else {
@@ -106,7 +106,7 @@ fn merged(known: &Known, ours: &Pod, pod: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut listed = Vec::new();
     for field in Fields::of(pod) {
         let field = field?;
-        let (POD_CONTAINERS, Value::Bytes(container)) = (field.number, field.value) else {
+        let (POD_CONTAINERS, FieldValue::Bytes(container)) = (field.number, field.value) else {
             answer.extend_from_slice(field.raw);
             continue;
         };
@@ -158,14 +158,18 @@ fn write_container(container: &Container, to: &mut Vec<u8>) {
 }
 
 /// A message with this memory in place of the memory that it has.
-fn with_memory(message: &[u8], number: u64, memory: &[Memory]) -> Result<Vec<u8>, Malformed> {
+fn with_memory(
+    message: &[u8],
+    number: u64,
+    memory: &[ContainerMemory],
+) -> Result<Vec<u8>, Malformed> {
     let mut encoded = Vec::new();
     write_memory(number, memory, &mut encoded);
     wire::with_messages(message, number, &encoded)
 }
 
-fn write_memory(number: u64, memory: &[Memory], to: &mut Vec<u8>) {
-    for Memory { kind, bytes, nodes } in memory {
+fn write_memory(number: u64, memory: &[ContainerMemory], to: &mut Vec<u8>) {
+    for ContainerMemory { kind, bytes, nodes } in memory {
         let mut topology = Vec::new();
         for node in nodes.iter() {
             let mut id = Vec::new();

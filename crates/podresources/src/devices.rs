@@ -14,7 +14,7 @@
 //!
 //! Field numbers: `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto`.
 
-use crate::wire::{self, Fields, Malformed, Value};
+use crate::wire::{self, FieldValue, Fields, Malformed};
 use cpuset::{MAX_NODES, NodeSet};
 
 const POD: u64 = 1;
@@ -100,7 +100,7 @@ fn parts(message: &[u8], number: u64) -> Result<impl Iterator<Item = &[u8]>, Mal
     let mut found = Vec::new();
     for field in Fields::of(message) {
         let field = field?;
-        if let (true, Value::Bytes(bytes)) = (field.number == number, field.value) {
+        if let (true, FieldValue::Bytes(bytes)) = (field.number == number, field.value) {
             found.push(bytes);
         }
     }
@@ -116,7 +116,7 @@ fn number(message: &[u8], number: u64) -> Result<u64, Malformed> {
     let mut last = 0;
     for field in Fields::of(message) {
         let field = field?;
-        if let (true, Value::Varint(value)) = (field.number == number, field.value) {
+        if let (true, FieldValue::Varint(value)) = (field.number == number, field.value) {
             last = value;
         }
     }

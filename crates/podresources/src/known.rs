@@ -15,7 +15,7 @@ pub struct Known {
     pub allocatable: CpuSet,
     /// Memory that containers can be given, taken or not; `None` if the source counts none, and the
     /// kubelet's blocks of memory stay.
-    pub allocatable_memory: Option<Vec<Memory>>,
+    pub allocatable_memory: Option<Vec<ContainerMemory>>,
     /// Two pods can have the same namespace and name: an ended pod and its successor.
     pub pods: Vec<Pod>,
 }
@@ -39,12 +39,12 @@ pub struct Container {
     /// `None` if it shares its CPUs.
     pub exclusive: Option<CpuSet>,
     /// Empty if its memory is not counted.
-    pub memory: Vec<Memory>,
+    pub memory: Vec<ContainerMemory>,
 }
 
 /// One type of memory on some NUMA nodes together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct ContainerMemory {
     /// `memory`, `hugepages-2Mi`.
     pub kind: String,
     pub bytes: u64,

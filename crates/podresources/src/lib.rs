@@ -80,7 +80,7 @@ mod socket;
 mod wire;
 
 pub use authority::Readable;
-pub use known::{Container, Known, Memory, Pod, Source};
+pub use known::{Container, ContainerMemory, Known, Pod, Source};
 pub use kubelet::Kubelet;
 pub use server::{Sockets, serve};
 pub use wire::Malformed;

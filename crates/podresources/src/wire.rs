@@ -22,7 +22,7 @@ const END_GROUP: u64 = 4;
 const FIXED32: u64 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub(crate) enum FieldValue<'a> {
     Varint(u64),
     /// A string, a message, or packed numbers.
     Bytes(&'a [u8]),
@@ -33,7 +33,7 @@ pub(crate) enum Value<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Field<'a> {
     pub(crate) number: u64,
-    pub(crate) value: Value<'a>,
+    pub(crate) value: FieldValue<'a>,
     /// The bytes of the tag, kept because a number has several encodings.
     tag: &'a [u8],
     /// All bytes of the field, with its tag.
@@ -43,7 +43,7 @@ pub(crate) struct Field<'a> {
 impl Field<'_> {
     /// Appends this field with other bytes as its value.
     pub(crate) fn write_with(&self, content: &[u8], to: &mut Vec<u8>) {
-        if self.value == Value::Bytes(content) {
+        if self.value == FieldValue::Bytes(content) {
             to.extend_from_slice(self.raw);
         } else {
             to.extend_from_slice(self.tag);
@@ -80,7 +80,7 @@ pub(crate) fn string(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
     let mut last: &[u8] = &[];
     for field in Fields::of(message) {
         let field = field?;
-        if let (true, Value::Bytes(bytes)) = (field.number == number, field.value) {
+        if let (true, FieldValue::Bytes(bytes)) = (field.number == number, field.value) {
             last = bytes;
         }
     }
@@ -99,17 +99,17 @@ fn field(message: &[u8]) -> Result<Field<'_>, Malformed> {
     let (value, length) = match kind {
         VARINT => {
             let (number, length) = varint(rest)?;
-            (Value::Varint(number), length)
+            (FieldValue::Varint(number), length)
         }
-        FIXED64 => (Value::Other, 8),
-        FIXED32 => (Value::Other, 4),
+        FIXED64 => (FieldValue::Other, 8),
+        FIXED32 => (FieldValue::Other, 4),
         BYTES => {
             let (length, before) = varint(rest)?;
             let length = usize::try_from(length).map_err(|_| Malformed)?;
             let end = before.checked_add(length).ok_or(Malformed)?;
-            (Value::Bytes(rest.get(before..end).ok_or(Malformed)?), end)
+            (FieldValue::Bytes(rest.get(before..end).ok_or(Malformed)?), end)
         }
-        GROUP => (Value::Other, group(rest, number)?),
+        GROUP => (FieldValue::Other, group(rest, number)?),
         _ => return Err(Malformed),
     };
     let raw = message.get(..tag_length + length).ok_or(Malformed)?;
@@ -191,7 +191,7 @@ pub(crate) fn write_cpus(number: u64, cpus: &CpuSet, to: &mut Vec<u8>) {
 pub(crate) fn with_cpus(message: &[u8], number: u64, cpus: &CpuSet) -> Result<Vec<u8>, Malformed> {
     let mut encoded = Vec::new();
     write_cpus(number, cpus, &mut encoded);
-    let is_cpus = |field: &Field<'_>| field.number == number && field.value != Value::Other;
+    let is_cpus = |field: &Field<'_>| field.number == number && field.value != FieldValue::Other;
     with_fields(message, number, is_cpus, &encoded)
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn with_messages(
     encoded: &[u8],
 ) -> Result<Vec<u8>, Malformed> {
     let is_message =
-        |field: &Field<'_>| field.number == number && matches!(field.value, Value::Bytes(_));
+        |field: &Field<'_>| field.number == number && matches!(field.value, FieldValue::Bytes(_));
     with_fields(message, number, is_message, encoded)
 }
 

@@ -5,7 +5,7 @@
 
 use crate::Roots;
 use crate::goal::{Goal, QuietContainer};
-use crate::originals::{Judgement, Originals, Setting, Value};
+use crate::originals::{Judgement, Originals, Setting, SettingValue};
 use crate::steer::{Planned, back};
 use kernel::Kernel;
 use std::collections::{BTreeMap, BTreeSet};
@@ -243,7 +243,7 @@ pub(crate) fn plan(
             }
         };
         let setting = Setting::Knob(setting.clone());
-        let target = Value::Text(value.clone());
+        let target = SettingValue::Text(value.clone());
         let Judgement { original, is_drift } = originals.judge(&setting, &observed, false);
         plan.planned.push(Planned {
             setting,
@@ -319,7 +319,7 @@ impl<'a> Planner<'a> {
     /// Compares a value with what the files next to it allow. The kernel refuses what they leave open.
     fn check(&self, directory: &Path, file: &str, value: &str) -> Result<(), String> {
         let text = |name: &str| match read(self.kernel, &directory.join(name)) {
-            Ok(Value::Text(text)) => Some(text),
+            Ok(SettingValue::Text(text)) => Some(text),
             _ => None,
         };
         if file == GOVERNOR {
@@ -347,8 +347,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-pub(crate) fn read(kernel: &dyn Kernel, path: &Path) -> io::Result<Value> {
-    kernel.text(path).map(Value::Text)
+pub(crate) fn read(kernel: &dyn Kernel, path: &Path) -> io::Result<SettingValue> {
+    kernel.text(path).map(SettingValue::Text)
 }
 
 #[cfg(test)]

@@ -56,9 +56,9 @@ pub use goal::{Goal, InterruptMode, QuietContainer};
 pub use interrupts::{Interrupt, Interrupts, read as read_interrupts};
 pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance};
 pub use knobs::{CStates, Denied, KnobError, Knobs, frequency};
-pub use originals::{Originals, Setting, Value};
+pub use originals::{Originals, Setting, SettingValue};
 pub use plan::Area;
-pub use steer::{Drift, Noise, RETRY, Report, Restored, Steering};
+pub use steer::{Drift, RETRY, Report, Restored, Steering, StrayInterrupt};
 
 use std::path::PathBuf;
 

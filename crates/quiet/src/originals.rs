@@ -43,17 +43,17 @@ impl fmt::Display for Setting {
 /// What a file says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Value {
+pub enum SettingValue {
     Cpus(CpuSet),
     /// Without white space around it.
     Text(String),
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Cpus(cpus) => write!(f, "{cpus}"),
-            Value::Text(text) => f.write_str(text),
+            SettingValue::Cpus(cpus) => write!(f, "{cpus}"),
+            SettingValue::Text(text) => f.write_str(text),
         }
     }
 }
@@ -62,10 +62,10 @@ impl fmt::Display for Value {
 pub(crate) struct Record {
     /// The handlers of an interrupt. The kernel gives the number of one that is gone to another device.
     pub(crate) names: Vec<String>,
-    pub(crate) before: Value,
+    pub(crate) before: SettingValue,
     /// Values of this program. Between a write and its verification, and after a crash, any may be in
     /// force.
-    pub(crate) ours: Vec<Value>,
+    pub(crate) ours: Vec<SettingValue>,
     /// Whether the last of these has read back. From then on, another value is another program's.
     pub(crate) confirmed: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Banned {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Judgement {
     /// What counts as the value without this program.
-    pub(crate) original: Value,
+    pub(crate) original: SettingValue,
     /// Whether another program has replaced a value of this one.
     pub(crate) is_drift: bool,
 }
@@ -174,7 +174,12 @@ impl Originals {
 
     /// Interprets a observed value. A value of another program `is_welcome` if it needs no change:
     /// then it is the new original.
-    pub(crate) fn judge(&self, setting: &Setting, observed: &Value, is_welcome: bool) -> Judgement {
+    pub(crate) fn judge(
+        &self,
+        setting: &Setting,
+        observed: &SettingValue,
+        is_welcome: bool,
+    ) -> Judgement {
         let Some(record) = self.get(setting) else {
             return Judgement { original: observed.clone(), is_drift: false };
         };
@@ -192,7 +197,7 @@ impl Originals {
         &mut self,
         setting: &Setting,
         names: &[String],
-        write: (&Value, &Value),
+        write: (&SettingValue, &SettingValue),
     ) {
         let (original, target) = write;
         let known = self.records.get(setting).filter(|record| record.before == *original);
@@ -206,7 +211,12 @@ impl Originals {
     }
 
     /// Updates a record by what its file says after the writes.
-    pub(crate) fn settle(&mut self, setting: &Setting, original: &Value, observed: &Value) {
+    pub(crate) fn settle(
+        &mut self,
+        setting: &Setting,
+        original: &SettingValue,
+        observed: &SettingValue,
+    ) {
         let Some(record) = self.records.get(setting) else { return };
         if observed == original {
             self.forget(setting);
@@ -217,7 +227,7 @@ impl Originals {
     }
 
     /// Counts a value that the kernel has made of a written one as this program's.
-    pub(crate) fn add_ours(&mut self, setting: &Setting, value: Value) {
+    pub(crate) fn add_ours(&mut self, setting: &Setting, value: SettingValue) {
         if let Some(record) = self.records.get(setting) {
             let ours = vec![value];
             self.put(setting, Record { ours, ..record.clone() });
@@ -259,9 +269,9 @@ fn decode(bytes: &[u8]) -> Result<Content, String> {
     let content: Content = serde_json::from_slice(bytes).map_err(invalid)?;
     for (setting, record) in &content.records {
         let is_fit = match (setting, &record.before) {
-            (Setting::Knob(path), Value::Text(_)) => is_below_sys(path),
-            (Setting::Knob(_), Value::Cpus(_)) => false,
-            (_, before) => matches!(before, Value::Cpus(_)),
+            (Setting::Knob(path), SettingValue::Text(_)) => is_below_sys(path),
+            (Setting::Knob(_), SettingValue::Cpus(_)) => false,
+            (_, before) => matches!(before, SettingValue::Cpus(_)),
         };
         if !is_fit {
             return Err(format!("it has an invalid record of {setting:?}"));
@@ -310,8 +320,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn cpus(list: &str) -> Value {
-        Value::Cpus(list.parse().unwrap())
+    fn cpus(list: &str) -> SettingValue {
+        SettingValue::Cpus(list.parse().unwrap())
     }
 
     const ONE: Setting = Setting::Interrupt(24);
@@ -358,7 +368,7 @@ pub(crate) mod tests {
         assert_eq!(problem, None);
         originals.will_write(&ONE, &["nic".to_owned()], (&cpus("0-7"), &cpus("0-3")));
         let knob = Setting::Knob("devices/system/cpu/cpu4/power/x".to_owned());
-        let text = |text: &str| Value::Text(text.to_owned());
+        let text = |text: &str| SettingValue::Text(text.to_owned());
         originals.will_write(&knob, &[], (&text("0"), &text("n/a")));
         let socket = "/run/irqbalance/irqbalance1.sock".to_owned();
         let banned = Banned { socket, before: CpuSet::EMPTY, sent: "4".parse().unwrap() };

@@ -9,7 +9,7 @@ use crate::goal::Goal;
 use crate::interrupts::{self, Interrupt, Interrupts, affinity_file};
 use crate::irqbalance::{BanState, Irqbalance};
 use crate::knobs::{self, Denied};
-use crate::originals::{Judgement, Originals, Record, Setting, Value};
+use crate::originals::{Judgement, Originals, Record, Setting, SettingValue};
 use crate::plan::Area;
 use cpuset::CpuSet;
 use kernel::Kernel;
@@ -30,9 +30,9 @@ const WORKQUEUES: &str = "devices/virtual/workqueue";
 pub(crate) struct Planned {
     pub(crate) setting: Setting,
     pub(crate) path: PathBuf,
-    pub(crate) observed: Value,
-    pub(crate) target: Value,
-    pub(crate) original: Value,
+    pub(crate) observed: SettingValue,
+    pub(crate) target: SettingValue,
+    pub(crate) original: SettingValue,
     /// Whether another program has replaced this program's value.
     pub(crate) is_drift: bool,
     /// The handlers of an interrupt.
@@ -41,7 +41,7 @@ pub(crate) struct Planned {
 
 /// An interrupt that may fire on avoided CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noise {
+pub struct StrayInterrupt {
     pub number: u32,
     pub names: Vec<String>,
     pub chip: String,
@@ -49,10 +49,10 @@ pub struct Noise {
     pub cpus: CpuSet,
 }
 
-impl fmt::Display for Noise {
+impl fmt::Display for StrayInterrupt {
     /// `interrupt 30 (nvme0q3, PCI-MSI) on CPU 6`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Noise { number, names, chip, cpus } = self;
+        let StrayInterrupt { number, names, chip, cpus } = self;
         let origin = wording::printable(&format!("{}, {chip}", names.join(", ")));
         write!(f, "interrupt {number} ({origin}) on {}", wording::cpus(cpus))
     }
@@ -62,8 +62,8 @@ impl fmt::Display for Noise {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     pub setting: Setting,
-    pub observed: Value,
-    pub target: Value,
+    pub observed: SettingValue,
+    pub target: SettingValue,
 }
 
 /// The result of a pass.
@@ -77,11 +77,11 @@ pub struct Report {
     pub away: BTreeMap<u32, CpuSet>,
     /// Interrupts that the kernel does not let move, and why. Those of a device's queues fire for I/O that
     /// the CPU itself has submitted.
-    pub refused: Vec<(Noise, String)>,
+    pub refused: Vec<(StrayInterrupt, String)>,
     /// Interrupts that were moved, and stay where they are until they fire.
-    pub pending: Vec<Noise>,
+    pub pending: Vec<StrayInterrupt>,
     /// Interrupts that stay, as all online CPUs have to be avoided.
-    pub nowhere: Vec<Noise>,
+    pub nowhere: Vec<StrayInterrupt>,
     /// Other files that the kernel does not let change, and why.
     pub refused_files: Vec<(Setting, String)>,
     /// Knobs that containers cannot have.
@@ -105,10 +105,10 @@ pub struct Restored {
 }
 
 #[derive(Debug)]
-struct Refusal {
+struct RefusedSetting {
     /// The handlers of an interrupt: another device is another interrupt.
     names: Vec<String>,
-    target: Value,
+    target: SettingValue,
     why: String,
     /// Whether another value may be accepted. The kernel refuses any affinity of an interrupt that it
     /// manages.
@@ -123,7 +123,7 @@ pub struct Steering {
     roots: Roots,
     originals: Originals,
     irqbalance: Irqbalance,
-    refusals: BTreeMap<Setting, Refusal>,
+    refusals: BTreeMap<Setting, RefusedSetting>,
     /// The interrupts of the last pass of this process, and their handlers since they appeared.
     known: Option<BTreeMap<u32, Vec<String>>>,
     unavailable: BTreeSet<&'static str>,
@@ -135,7 +135,7 @@ struct Outcome {
     written: u64,
     drift: Vec<Drift>,
     /// What each file says after the writes.
-    observed: BTreeMap<Setting, Value>,
+    observed: BTreeMap<Setting, SettingValue>,
     failed: BTreeMap<Setting, String>,
 }
 
@@ -244,16 +244,16 @@ impl Steering {
             let setting = Setting::Interrupt(interrupt.number);
             let observed = interrupt.affinity;
             let is_welcome = observed.is_disjoint(&area.avoided);
-            let judged = self.originals.judge(&setting, &Value::Cpus(observed), is_welcome);
-            let Value::Cpus(original) = judged.original else { continue };
+            let judged = self.originals.judge(&setting, &SettingValue::Cpus(observed), is_welcome);
+            let SettingValue::Cpus(original) = judged.original else { continue };
             // With nowhere to go, it stays where it is.
             let target = area.narrowed(original, interrupt.node).unwrap_or(observed);
             planned.push(Planned {
                 path: affinity_file(&self.roots, interrupt.number),
                 setting,
-                observed: Value::Cpus(observed),
-                target: Value::Cpus(target),
-                original: Value::Cpus(original),
+                observed: SettingValue::Cpus(observed),
+                target: SettingValue::Cpus(target),
+                original: SettingValue::Cpus(original),
                 is_drift: judged.is_drift,
                 names: interrupt.names.clone(),
             });
@@ -272,7 +272,7 @@ impl Steering {
         if is_known || self.originals.get(&setting).is_some() {
             return;
         }
-        let observed = Value::Cpus(interrupt.affinity);
+        let observed = SettingValue::Cpus(interrupt.affinity);
         let default = self.originals.get(&Setting::DefaultAffinity);
         if let Some(default) = default.filter(|default| default.ours.contains(&observed)) {
             let names = interrupt.names.clone();
@@ -287,23 +287,23 @@ impl Steering {
         &self,
         kernel: &dyn Kernel,
         setting: Setting,
-        observed: Value,
+        observed: SettingValue,
         area: Area<'_>,
     ) -> Option<Planned> {
         let path = self.path(&setting);
-        let Value::Cpus(cpus) = observed else { return None };
+        let SettingValue::Cpus(cpus) = observed else { return None };
         let isolated = self.isolated_from(kernel, &setting);
         let is_welcome = (cpus - isolated).is_disjoint(&area.avoided);
         let Judgement { original, is_drift } =
             self.originals.judge(&setting, &observed, is_welcome);
-        let Value::Cpus(before) = original else { return None };
+        let SettingValue::Cpus(before) = original else { return None };
         let target = if is_welcome && original == observed {
             cpus
         } else {
             let area = Area { avoided: area.avoided | isolated, ..area };
             area.narrowed(before, None).unwrap_or(cpus)
         };
-        let target = Value::Cpus(target);
+        let target = SettingValue::Cpus(target);
         Some(Planned { setting, path, observed, target, original, is_drift, names: Vec::new() })
     }
 
@@ -339,7 +339,7 @@ impl Steering {
                 Some(refusal) if !refusal.is_over(kernel, &one) => {
                     outcome.failed.insert(one.setting.clone(), refusal.why.clone());
                     let passes = refusal.passes + 1;
-                    self.refusals.insert(one.setting, Refusal { passes, ..refusal });
+                    self.refusals.insert(one.setting, RefusedSetting { passes, ..refusal });
                 }
                 _ => due.push(one),
             }
@@ -432,7 +432,7 @@ impl Steering {
             outcome.failed.insert(setting.clone(), why.clone());
             let opens = kernel.check_writable(path).is_ok();
             let Planned { setting, target, names, .. } = one;
-            let refusal = Refusal { names, target, why, depends_on_value, opens, passes: 0 };
+            let refusal = RefusedSetting { names, target, why, depends_on_value, opens, passes: 0 };
             self.refusals.insert(setting, refusal);
         } else if one.is_drift {
             let Planned { setting, observed, target, .. } = one;
@@ -451,8 +451,12 @@ impl Steering {
     ) {
         for interrupt in interrupts.active.values() {
             let setting = Setting::Interrupt(interrupt.number);
-            let Some(Value::Cpus(observed)) = outcome.observed.get(&setting) else { continue };
-            if let Some(Value::Cpus(before)) = self.originals.get(&setting).map(|one| &one.before) {
+            let Some(SettingValue::Cpus(observed)) = outcome.observed.get(&setting) else {
+                continue;
+            };
+            if let Some(SettingValue::Cpus(before)) =
+                self.originals.get(&setting).map(|one| &one.before)
+            {
                 let kept_off = (*before & area.avoided) - *observed;
                 if !kept_off.is_empty() {
                     report.away.insert(interrupt.number, kept_off);
@@ -473,11 +477,11 @@ impl Steering {
             if let Some(why) = why {
                 // It may be routed to any CPU of its affinity.
                 let cpus = cpus | (*observed & area.avoided);
-                report.refused.push((Noise { number, names, chip, cpus }, why.clone()));
+                report.refused.push((StrayInterrupt { number, names, chip, cpus }, why.clone()));
             } else if observed.is_disjoint(&area.avoided) {
-                report.pending.push(Noise { number, names, chip, cpus });
+                report.pending.push(StrayInterrupt { number, names, chip, cpus });
             } else if area.online.is_subset(&area.avoided) {
-                report.nowhere.push(Noise { number, names, chip, cpus });
+                report.nowhere.push(StrayInterrupt { number, names, chip, cpus });
             }
         }
     }
@@ -503,7 +507,7 @@ impl Steering {
             let path = self.path(&setting);
             let isolated = self.isolated_from(kernel, &setting);
             let mut one = back(path, observed, setting, &mut self.originals);
-            if let Some(Planned { target: Value::Cpus(cpus), .. }) = &mut one
+            if let Some(Planned { target: SettingValue::Cpus(cpus), .. }) = &mut one
                 && !cpus.is_subset(&isolated)
             {
                 *cpus -= isolated;
@@ -534,7 +538,7 @@ impl Steering {
         }
     }
 
-    fn read(&self, kernel: &dyn Kernel, setting: &Setting) -> io::Result<Value> {
+    fn read(&self, kernel: &dyn Kernel, setting: &Setting) -> io::Result<SettingValue> {
         let mut text = kernel.read(&self.path(setting))?;
         if *setting == Setting::Workqueues {
             // The mask as it was written: the other one follows isolated partitions.
@@ -545,13 +549,14 @@ impl Steering {
         let cpus = match setting {
             Setting::Interrupt(_) => text.parse(),
             Setting::DefaultAffinity | Setting::Workqueues => CpuSet::from_mask(&text),
-            Setting::Knob(_) => return Ok(Value::Text(text.trim().to_owned())),
+            Setting::Knob(_) => return Ok(SettingValue::Text(text.trim().to_owned())),
         };
-        cpus.map(Value::Cpus).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        cpus.map(SettingValue::Cpus)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }
 
-impl Refusal {
+impl RefusedSetting {
     /// Whether a write has a chance again.
     fn is_over(&self, kernel: &dyn Kernel, one: &Planned) -> bool {
         let is_other_device =
@@ -574,7 +579,7 @@ fn is_fixed(error: &io::Error) -> bool {
 /// since: then the record is forgotten.
 pub(crate) fn back(
     path: PathBuf,
-    observed: io::Result<Value>,
+    observed: io::Result<SettingValue>,
     setting: Setting,
     originals: &mut Originals,
 ) -> Option<Planned> {
@@ -603,9 +608,9 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// A value as its file takes it.
-fn text(setting: &Setting, value: &Value) -> String {
+fn text(setting: &Setting, value: &SettingValue) -> String {
     match (setting, value) {
-        (Setting::DefaultAffinity | Setting::Workqueues, Value::Cpus(cpus)) => mask(*cpus),
+        (Setting::DefaultAffinity | Setting::Workqueues, SettingValue::Cpus(cpus)) => mask(*cpus),
         _ => value.to_string(),
     }
 }

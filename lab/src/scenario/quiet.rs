@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use cpuset::CpuSet;
-use noise::{CpuNoise, Kind, Noise, Verdict};
+use noise::{CpuNoise, Kind, NoiseReport, Verdict};
 
 use super::exclusive;
 use super::shape::Shape;
@@ -186,7 +186,7 @@ fn named(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     // A thread with one CPU would be a thread of that CPU.
     pin(thread, cpus)?;
     interrupt.put_on(cpus)?;
-    let names_all = |noise: &Noise| {
+    let names_all = |noise: &NoiseReport| {
         for (kind, number) in [
             (Kind::HostProcess, service),
             (Kind::KernelThread, thread),
@@ -212,7 +212,10 @@ fn named(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
 }
 
 /// What the plugin has seen in the last minute becomes like this.
-fn observe(testbed: &mut Testbed<'_>, is_expected: impl Fn(&Noise) -> Result<()>) -> Result<()> {
+fn observe(
+    testbed: &mut Testbed<'_>,
+    is_expected: impl Fn(&NoiseReport) -> Result<()>,
+) -> Result<()> {
     succeeds(MINUTE, || {
         let noise = testbed.recent_noise()?;
         Ok(noise.as_ref().context("the status has no noise").and_then(&is_expected))
@@ -404,13 +407,13 @@ fn busiest() -> Result<Interrupt> {
 }
 
 /// Nothing but the tick and threads of the CPU on any of the CPUs.
-fn is_quiet(noise: &Noise) -> Result<()> {
+fn is_quiet(noise: &NoiseReport) -> Result<()> {
     let are_quiet = by_cpu(noise).all(|one| one.verdict == Verdict::Quiet);
     ensure!(by_cpu(noise).count() > 0 && are_quiet, "{}", noise.text());
     Ok(())
 }
 
-fn by_cpu(noise: &Noise) -> impl Iterator<Item = &CpuNoise> {
+fn by_cpu(noise: &NoiseReport) -> impl Iterator<Item = &CpuNoise> {
     noise.containers.iter().flat_map(|container| &container.by_cpu)
 }
 

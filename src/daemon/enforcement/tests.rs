@@ -42,9 +42,9 @@ impl TestNode {
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
-            placement: placement::Settings {
+            placement: placement::PlacementSettings {
                 reserved: "0".parse().unwrap(),
-                ..placement::Settings::default()
+                ..placement::PlacementSettings::default()
             },
             ..Settings::default()
         };
@@ -64,7 +64,7 @@ impl TestNode {
 
 fn by(mechanism: Mechanism, hierarchy: Result<Hierarchy, ProbeError>) -> Enforcement {
     let means = Means { mechanism, because: None };
-    Enforcement::new(means, hierarchy, PartitionType::Root, Memory::default())
+    Enforcement::new(means, hierarchy, PartitionType::Root, CgroupRecords::default())
 }
 
 fn create(id: &str) -> Admission {

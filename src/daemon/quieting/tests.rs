@@ -166,7 +166,7 @@ fn a_pass_that_hangs_is_reported_and_there_is_no_other_one() {
 fn a_refused_interrupt_is_logged_once_until_nothing_is_asked_for() {
     let mut node = TestNode::new();
     node.quieting.listed(node.now);
-    let noise = Noise {
+    let noise = StrayInterrupt {
         number: 30,
         names: vec!["nvme0q3".to_owned()],
         chip: "PCI-MSIX".to_owned(),

@@ -3,7 +3,7 @@
 use super::*;
 use ledger::{CpuSetting, Mechanism, Subject, Update};
 
-fn finding(name: &str, set: &str) -> Finding {
+fn finding(name: &str, set: &str) -> DriftingContainer {
     let cpus = "4-7".parse().unwrap();
     let subject = Subject {
         namespace: "ns".into(),
@@ -22,7 +22,7 @@ fn finding(name: &str, set: &str) -> Finding {
         running: true,
         lifts_pod_quota: false,
     };
-    Finding { target, drift: vec![Drift::Set(set.parse().unwrap())] }
+    DriftingContainer { target, drift: vec![Drift::Set(set.parse().unwrap())] }
 }
 
 fn changes(count: usize) -> Vec<Update> {
@@ -45,7 +45,7 @@ impl Watcher {
     }
 
     /// Makes a pass, and waits for the next one. Returns how many drifts were confirmed.
-    fn pass(&mut self, found: Vec<Finding>) -> usize {
+    fn pass(&mut self, found: Vec<DriftingContainer>) -> usize {
         let confirmed = self.suspects.note(found, &self.pace, self.now).len();
         self.now = self.suspects.next_check(&self.pace, self.now);
         confirmed
@@ -103,7 +103,8 @@ fn containers_of_a_slow_runtime_are_late_and_have_not_drifted() {
         let mut passes = 0;
         while watcher.elapsed() < Duration::from_secs(20) {
             let made = usize::try_from(watcher.elapsed().as_millis() / 400).unwrap();
-            let found: Vec<Finding> = (made..50).map(|i| finding(&i.to_string(), "0-3")).collect();
+            let found: Vec<DriftingContainer> =
+                (made..50).map(|i| finding(&i.to_string(), "0-3")).collect();
             let late = found.len();
             assert_eq!(watcher.pass(found), 0);
             assert_eq!((watcher.suspects.late().len(), watcher.suspects.drifting()), (late, 0));

@@ -3,7 +3,7 @@
 use crate::view::quiet::{QuietFigures, name_of};
 use cpuset::CpuSet;
 use ledger::ContainerView;
-use quiet::{BanState, InterruptMode, Knobs, Noise, QuietContainer};
+use quiet::{BanState, InterruptMode, Knobs, QuietContainer, StrayInterrupt};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,8 +109,9 @@ impl QuietStatus {
         let name = name_of(container);
         let goal = figures.goal.containers.iter().find(|one| one.name == name)?;
         let QuietContainer { cpus, interrupts, knobs, .. } = goal;
-        let on = |noise: &&Noise| !noise.cpus.is_disjoint(cpus);
-        let numbers = |list: &[Noise]| list.iter().filter(on).map(|noise| noise.number).collect();
+        let on = |noise: &&StrayInterrupt| !noise.cpus.is_disjoint(cpus);
+        let numbers =
+            |list: &[StrayInterrupt]| list.iter().filter(on).map(|noise| noise.number).collect();
         let report = &figures.report;
         let refused = report.refused.iter().map(|(noise, _)| noise);
         let denied = report.denied.iter().filter(|denied| denied.container == name);
@@ -154,12 +155,12 @@ impl fmt::Display for QuietStatus {
 }
 
 impl InterruptStatus {
-    fn of(noise: &Noise, why: Option<String>) -> InterruptStatus {
-        let Noise { number, names, chip, cpus } = noise.clone();
+    fn of(noise: &StrayInterrupt, why: Option<String>) -> InterruptStatus {
+        let StrayInterrupt { number, names, chip, cpus } = noise.clone();
         InterruptStatus { number, names, chip, cpus, why }
     }
 
-    fn list(noises: &[Noise]) -> Vec<InterruptStatus> {
+    fn list(noises: &[StrayInterrupt]) -> Vec<InterruptStatus> {
         noises.iter().map(|noise| InterruptStatus::of(noise, None)).collect()
     }
 }
@@ -196,8 +197,8 @@ mod tests {
     use super::*;
     use quiet::{Goal, Report};
 
-    fn noise(number: u32, cpus: &str) -> Noise {
-        Noise {
+    fn noise(number: u32, cpus: &str) -> StrayInterrupt {
+        StrayInterrupt {
             number,
             names: vec![format!("nvme0q{number}")],
             chip: "PCI-MSI".to_owned(),

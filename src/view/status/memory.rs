@@ -2,7 +2,7 @@
 
 use cpuset::NodeSet;
 use ledger::View;
-use placement::memory_manager::{Claim, MemoryKind, Room, amount};
+use placement::memory_manager::{MemoryKind, NodeMemoryClaim, Room, amount};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ pub struct ContainerMemoryStatus {
 }
 
 impl ContainerMemoryStatus {
-    pub(crate) fn of(claim: &Claim) -> ContainerMemoryStatus {
+    pub(crate) fn of(claim: &NodeMemoryClaim) -> ContainerMemoryStatus {
         let amounts = claim.amounts.iter().map(|(kind, bytes)| (kind.to_string(), *bytes));
         ContainerMemoryStatus {
             numa_nodes: claim.nodes.iter().collect(),
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn memory_of_a_container_is_named_by_type_and_node() {
         let amounts = Amounts::from([(HUGE, GI), (MemoryKind::Memory, 8 * GI)]);
-        let claim = Claim { nodes: [0, 1].into_iter().collect(), amounts };
+        let claim = NodeMemoryClaim { nodes: [0, 1].into_iter().collect(), amounts };
         let memory = ContainerMemoryStatus::of(&claim);
         assert_eq!(memory.short(), "memory 8Gi, hugepages-2Mi 1Gi on 0,1");
         assert_eq!(memory.nodes(), "NUMA nodes 0,1");

@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 use cpus::live_score;
 use cpuset::CpuSet;
 use ledger::{ContainerView, PoolKind, Subject, What};
-use noise::Noise;
+use noise::NoiseReport;
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -139,7 +139,7 @@ pub struct NodeStatus {
     /// json` has it, without what is expected. Absent without exclusive CPUs, and while nothing was
     /// observed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub noise: Option<Noise>,
+    pub noise: Option<NoiseReport>,
     /// Why nothing can be observed on exclusive CPUs, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_error: Option<String>,
@@ -266,7 +266,7 @@ impl Status {
                 // It has the uid of the pod and the id.
                 one.cgroup = None;
             }
-            node.noise = node.noise.take().map(Noise::without_names);
+            node.noise = node.noise.take().map(NoiseReport::without_names);
             node.config.namespaces.clear();
             node.config.own.reserved_namespaces.clear();
             node.refusals.clear();

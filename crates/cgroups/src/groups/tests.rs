@@ -41,7 +41,7 @@ impl Node {
         let pods = vec!["kubepods/burstable/poda", "kubepods/podg"];
         let node = Node {
             root,
-            groups: Groups::new(on, Memory::default(), PartitionType::Root),
+            groups: Groups::new(on, CgroupRecords::default(), PartitionType::Root),
             pods,
             exclusive: [].into(),
         };
@@ -178,8 +178,8 @@ fn a_bound_ends_with_the_process() {
     node.follow("0-5");
     defend(&mut node, "0-3");
     assert_eq!(node.follow("0-5"), "0-3");
-    let memory = node.groups.memory.clone();
-    node.groups = Groups::new(node.groups.on.clone().unwrap(), memory, PartitionType::Root);
+    let records = node.groups.records.clone();
+    node.groups = Groups::new(node.groups.on.clone().unwrap(), records, PartitionType::Root);
     assert_eq!(node.follow("0-5"), "0-5");
     defend(&mut node, "0-3");
     assert_eq!(node.follow("0-5"), "0-3");
@@ -416,7 +416,7 @@ fn a_refused_value_is_written_again_after_a_second_and_another_value_at_once() {
     }
     let kernel = Arc::new(Refusing::default());
     let on = Hierarchy::open_on(Arc::clone(&kernel) as Arc<dyn Kernel>, node.root.path()).unwrap();
-    node.groups = Groups::new(on, Memory::default(), PartitionType::Root);
+    node.groups = Groups::new(on, CgroupRecords::default(), PartitionType::Root);
     let start = Instant::now();
     for (pool, after, tries) in
         [("0-5", 0, 1), ("0-5", 10, 1), ("0-4", 20, 2), ("0-4", 900, 2), ("0-4", 1100, 3)]

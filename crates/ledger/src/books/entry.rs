@@ -14,7 +14,7 @@ use crate::terms::Terms;
 use core::time::Duration;
 use cpuset::{CgroupPath, CpuSet};
 use placement::PodOptions;
-use placement::memory_manager::{Amounts, Claim as MemoryOnNodes};
+use placement::memory_manager::{Amounts, NodeMemoryClaim};
 use placement::pod_options::{Margin, Smt, Uncore};
 
 /// A container that exists, or may be restarted.
@@ -29,7 +29,7 @@ pub(crate) struct ContainerEntry {
     /// Its memory limit and its huge pages.
     pub(crate) limits: Amounts,
     /// Its counted memory; `None` if its memory is not counted.
-    pub(crate) memory: Option<MemoryOnNodes>,
+    pub(crate) memory: Option<NodeMemoryClaim>,
     holding: Option<Holding>,
     /// Whether it has fewer CPUs than it asks for, or none, because some went offline.
     pub(crate) lacks_cpus: bool,

@@ -29,12 +29,12 @@ fn pod_scope(policy: TopologyPolicy) -> Settings {
         TopologyManager { policy, scope: Scope::Pod, ..TopologyManager::default() };
     Settings {
         policy: Policy::Static,
-        placement: placement::Settings {
+        placement: placement::PlacementSettings {
             options,
             engine: EngineKind::Compact,
             topology_manager,
             reserved: "0-1".parse().unwrap(),
-            ..placement::Settings::default()
+            ..placement::PlacementSettings::default()
         },
         mems_follow_cpus: true,
         rebalance: Some(Rebalance {

@@ -12,12 +12,12 @@ fn node_on(machine: Machine, engine: EngineKind, options: Options) -> Node {
     let policy = TopologyPolicy::BestEffort;
     let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
     let reserved = cpus("0");
-    let placement = placement::Settings {
+    let placement = placement::PlacementSettings {
         engine,
         options,
         reserved,
         topology_manager,
-        ..placement::Settings::default()
+        ..placement::PlacementSettings::default()
     };
     let settings = Settings { placement, ..settings() };
     Node {

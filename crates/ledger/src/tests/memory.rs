@@ -295,7 +295,7 @@ fn memory_is_counted_on_all_nodes_that_are_set_if_its_claim_has_fewer() {
     let claim = MemoryClaim {
         pod_uid: a.uid.clone(),
         container: "c".to_owned(),
-        memory: memory_manager::Claim { nodes: nodes(&[0]), amounts: bytes(4) },
+        memory: memory_manager::NodeMemoryClaim { nodes: nodes(&[0]), amounts: bytes(4) },
     };
     node.ledger = node.ledger.with_memory(vec![claim]);
     let of_a = listed(limited_container(&a, "c", 2000, 13), "2-3", &[0, 1]);

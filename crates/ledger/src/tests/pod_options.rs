@@ -36,7 +36,10 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let entries = vec![(vec!["default".to_owned()], bounds), (vec!["batch".to_owned()], none)];
     Settings {
         policy: Policy::Static,
-        placement: placement::Settings { reserved: "0-1".parse().unwrap(), ..Default::default() },
+        placement: placement::PlacementSettings {
+            reserved: "0-1".parse().unwrap(),
+            ..Default::default()
+        },
         namespaces: Namespaces::new(entries).unwrap(),
         ..Settings::default()
     }

@@ -58,7 +58,7 @@ fn observe(owners: Vec<Owner>, samples: &[Files]) -> Observation {
     observation
 }
 
-fn noise() -> Noise {
+fn noise() -> NoiseReport {
     let owners = vec![
         owner("default/a/main", "kubepods.slice/poda/main", "2-3"),
         owner("default/b/main", "kubepods.slice/podb/main", "4-5"),
@@ -169,7 +169,7 @@ fn json_reads_back() {
             "count": 35, "milliseconds": null, "threads": null, "advice": "kernel-managed"
         })
     );
-    assert_eq!(serde_json::from_value::<Noise>(json).unwrap(), noise);
+    assert_eq!(serde_json::from_value::<NoiseReport>(json).unwrap(), noise);
 }
 
 #[test]

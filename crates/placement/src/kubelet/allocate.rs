@@ -14,7 +14,7 @@ use crate::cores::{CoreSizes, only_whole_cores};
 use crate::engine::Placement;
 use crate::hint::{Hint, NumaNodes};
 use crate::rejection::Rejection;
-use crate::settings::Settings;
+use crate::settings::PlacementSettings;
 use crate::sizes::no_sum;
 use crate::topology_manager::TopologyPolicy;
 use cpuset::{CpuSet, NodeSet};
@@ -34,12 +34,12 @@ impl Supply {
     /// The CPUs that a container can get: those that are online and not reserved and, with
     /// `full-pcpus-only` (KEP-2625), only whole cores. The kubelet counts half-used cores, too, and
     /// splits them.
-    pub(super) fn usable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
+    pub(super) fn usable(&self, topology: &Topology, settings: &PlacementSettings) -> CpuSet {
         let usable = self.assignable(topology, settings);
         if settings.options.full_pcpus_only { only_whole_cores(topology, &usable) } else { usable }
     }
 
-    fn assignable(&self, topology: &Topology, settings: &Settings) -> CpuSet {
+    fn assignable(&self, topology: &Topology, settings: &PlacementSettings) -> CpuSet {
         let mut assignable = (self.free | self.reusable) & topology.online();
         assignable -= settings.reserved;
         assignable
@@ -48,7 +48,12 @@ impl Supply {
     /// A request for `n` of these CPUs, by NUMA node. With `full-pcpus-only` a node gives what its
     /// whole cores add up to. Where those of the whole machine do not, all CPUs count, as in the
     /// kubelet: [`allocate()`] then refuses the request for its cores.
-    pub(super) fn demand(&self, topology: &Topology, settings: &Settings, n: usize) -> Demand {
+    pub(super) fn demand(
+        &self,
+        topology: &Topology,
+        settings: &PlacementSettings,
+        n: usize,
+    ) -> Demand {
         let align_by_socket = settings.options.align_by_socket;
         let demand = |free: &CpuSet, reusable: &CpuSet| {
             Demand::new(topology, free, reusable, n, align_by_socket)
@@ -76,7 +81,7 @@ impl Supply {
 /// [`Reason::TopologyAffinity`](crate::Reason::TopologyAffinity) if the policy does not admit it.
 pub fn affinity(
     topology: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     supply: &Supply,
     n: usize,
 ) -> Result<Hint, Rejection> {
@@ -98,7 +103,7 @@ pub fn affinity(
 /// cannot meet the request, or too few CPUs are free.
 pub fn allocate(
     topology: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     supply: &Supply,
     n: usize,
     within: Option<Hint>,
@@ -170,14 +175,19 @@ mod tests {
     use crate::machines::{Shape, caches, set};
     use crate::{Options, Reason, TopologyManager};
 
-    fn settings(options: Options, policy: TopologyPolicy, reserved: &str) -> Settings {
+    fn settings(options: Options, policy: TopologyPolicy, reserved: &str) -> PlacementSettings {
         let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
-        Settings { options, topology_manager, reserved: set(reserved), ..Settings::default() }
+        PlacementSettings {
+            options,
+            topology_manager,
+            reserved: set(reserved),
+            ..PlacementSettings::default()
+        }
     }
 
     /// Makes requests one after the other on an empty machine, and compares the CPUs or rejections.
     #[track_caller]
-    fn check(topology: &Topology, settings: &Settings, requests: &[(usize, &str)]) {
+    fn check(topology: &Topology, settings: &PlacementSettings, requests: &[(usize, &str)]) {
         let mut supply = Supply { free: topology.online(), reusable: CpuSet::EMPTY };
         for &(n, expect) in requests {
             match allocate(topology, settings, &supply, n, None) {

@@ -178,7 +178,8 @@ mod tests {
     use crate::machines::{Shape, caches, set};
     use crate::request::Reuse;
     use crate::{
-        DeviceNodes, Options, PodOptions, Settings, TopologyManager, TopologyPolicy, explain, place,
+        DeviceNodes, Options, PlacementSettings, PodOptions, TopologyManager, TopologyPolicy,
+        explain, place,
     };
 
     fn request(cpus: usize, free: &str, ended: &str, kept: usize) -> Request {
@@ -191,7 +192,7 @@ mod tests {
             pod_options: PodOptions::NONE,
             devices: DeviceNodes::NONE,
             memory: None,
-            settings: Settings { reserved: set("0"), ..Settings::default() },
+            settings: PlacementSettings { reserved: set("0"), ..PlacementSettings::default() },
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::take::take;
 use crate::options::{OptionError, Options};
-use crate::settings::Settings;
+use crate::settings::PlacementSettings;
 use crate::topology_manager::{NodeLimit, TopologyManager, TopologyManagerError, TopologyPolicy};
 use cpuset::CpuSet;
 use topology::Topology;
@@ -36,7 +36,11 @@ pub enum SettingsError {
 
 impl CpuManagerConfig<'_> {
     /// Checks the configuration in the kubelet's order, and returns the first error.
-    pub fn check(&self, topology: &Topology, limit: NodeLimit) -> Result<Settings, SettingsError> {
+    pub fn check(
+        &self,
+        topology: &Topology,
+        limit: NodeLimit,
+    ) -> Result<PlacementSettings, SettingsError> {
         let topology_manager = TopologyManager::parse(
             self.topology_policy,
             self.topology_scope,
@@ -50,7 +54,12 @@ impl CpuManagerConfig<'_> {
         let options = Options::parse(self.cpu_options.iter().copied())?;
         options.check_machine(topology, topology_manager.policy)?;
         let reserved = self.reservation.resolve(topology, &options)?;
-        Ok(Settings { options, topology_manager, reserved, ..Settings::default() })
+        Ok(PlacementSettings {
+            options,
+            topology_manager,
+            reserved,
+            ..PlacementSettings::default()
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::hint::{Hint, NumaNodes};
 use crate::memory_manager::MemoryOffer;
 use crate::rejection::Rejection;
 use crate::request::Request;
-use crate::settings::Settings;
+use crate::settings::PlacementSettings;
 use crate::topology_manager::TopologyPolicy;
 use cpuset::NodeSet;
 use topology::Topology;
@@ -53,7 +53,7 @@ impl Others {
 /// As [`affinity`](allocate::affinity), for a request that asks for more than CPUs.
 pub(super) fn affinity(
     topology: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     supply: &Supply,
     n: usize,
     others: Others,
@@ -88,7 +88,7 @@ pub(super) fn affinity(
 /// [`Reason::TopologyAffinity`](crate::Reason::TopologyAffinity) if the policy does not admit it.
 pub(crate) fn affinity_without_cpus(
     topology: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     devices: DeviceNodes,
     memory: Option<MemoryOffer>,
 ) -> Result<Hint, Rejection> {
@@ -114,7 +114,7 @@ fn admitted(
 /// (kubernetes/kubernetes#136431).
 pub(super) fn allocate(
     topology: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     supply: &Supply,
     n: usize,
     hint: Hint,
@@ -140,7 +140,9 @@ mod tests {
     use super::*;
     use crate::TopologyManager;
     use crate::machines::{Shape, set};
-    use crate::memory_manager::{Amounts, Capacity, Claim, MemoryKind, NodeMemory, Room, Sharing};
+    use crate::memory_manager::{
+        Amounts, Capacity, MemoryKind, NodeMemory, NodeMemoryClaim, Room, Sharing,
+    };
     use cpuset::CpuSet;
     use proptest::prelude::*;
 
@@ -148,9 +150,9 @@ mod tests {
         numbers.iter().copied().collect()
     }
 
-    fn settings(policy: TopologyPolicy) -> Settings {
+    fn settings(policy: TopologyPolicy) -> PlacementSettings {
         let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
-        Settings { topology_manager, ..Settings::default() }
+        PlacementSettings { topology_manager, ..PlacementSettings::default() }
     }
 
     fn on(devices: NodeSet) -> Others {
@@ -206,11 +208,14 @@ mod tests {
             |id| NodeMemory { id, total: 10, huge_pages: Amounts::new(), reserved: Amounts::new() };
         let capacity = Capacity::new((0..4).map(node)).unwrap();
         let chosen = |policy, free: &str, n, devices: &[usize], taken: [u64; 4], bytes| {
-            let claims: Vec<Claim> = taken
+            let claims: Vec<NodeMemoryClaim> = taken
                 .iter()
                 .enumerate()
                 .filter(|(_, bytes)| **bytes > 0)
-                .map(|(id, bytes)| Claim { nodes: NodeSet::of(id), amounts: memory(*bytes) })
+                .map(|(id, bytes)| NodeMemoryClaim {
+                    nodes: NodeSet::of(id),
+                    amounts: memory(*bytes),
+                })
                 .collect();
             let room = Room::new(&capacity, &claims);
             let offer = MemoryOffer::new(&room, &memory(bytes), &[], Sharing::SameSet);

@@ -4,7 +4,7 @@
 //! Without an affinity it is the best set for memory alone.
 
 use super::amounts::{Amounts, only};
-use super::room::{Claim, Room, Sharing};
+use super::room::{NodeMemoryClaim, Room, Sharing};
 use super::shortage::{Refused, Shortage};
 use crate::hint::Hint;
 use crate::rejection::{Reason, Rejection};
@@ -47,7 +47,7 @@ impl Room<'_> {
     pub fn allocate(
         &self,
         request: &Amounts,
-        reusable: &[Claim],
+        reusable: &[NodeMemoryClaim],
         affinity: Hint,
     ) -> Result<NodeSet, NoMemory> {
         let by = |sharing| self.allocate_by(request, reusable, affinity, sharing);
@@ -81,7 +81,7 @@ impl Room<'_> {
     pub(super) fn allocate_by(
         &self,
         request: &Amounts,
-        reusable: &[Claim],
+        reusable: &[NodeMemoryClaim],
         affinity: Hint,
         sharing: Sharing,
     ) -> Result<NodeSet, NoMemory> {
@@ -112,7 +112,7 @@ impl Room<'_> {
     pub(super) fn narrowed(
         &self,
         request: &Amounts,
-        reusable: &[Claim],
+        reusable: &[NodeMemoryClaim],
         sharing: Sharing,
         nodes: NodeSet,
         most: usize,
@@ -148,9 +148,11 @@ mod tests {
             reserved: Amounts::new(),
         };
         let capacity = Capacity::new((0..4).map(node)).unwrap();
-        let claim =
-            |(nodes, bytes): &(&[usize], u64)| Claim { nodes: set(nodes), amounts: memory(*bytes) };
-        let claims: Vec<Claim> = claims.iter().map(claim).collect();
+        let claim = |(nodes, bytes): &(&[usize], u64)| NodeMemoryClaim {
+            nodes: set(nodes),
+            amounts: memory(*bytes),
+        };
+        let claims: Vec<NodeMemoryClaim> = claims.iter().map(claim).collect();
         let room = Room::new(&capacity, &claims);
         let found = match room.allocate(&memory(bytes), &[], affinity) {
             Ok(nodes) => nodes.to_string(),

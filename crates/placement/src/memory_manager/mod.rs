@@ -1,6 +1,6 @@
 //! Memory and huge pages counted by NUMA node (KEP-1769, the kubelet's Memory Manager).
 //!
-//! A [`Claim`] says how much of each type a container may use and on which nodes, its
+//! A [`NodeMemoryClaim`] says how much of each type a container may use and on which nodes, its
 //! `cpuset.mems`. [`Room`] says what claims leave, and is computed from them each time: there are no
 //! books beside the claims that could differ from them.
 //!
@@ -28,5 +28,5 @@ pub use place::{MemoryRequest, PodMemory, place_memory, place_with_memory};
 pub use reservation::{
     LimitError, MemoryConfigError, MemoryManagerConfig, MemoryReservation, WrittenAmount,
 };
-pub use room::{Claim, Room, Sharing};
+pub use room::{NodeMemoryClaim, Room, Sharing};
 pub use shortage::Shortage;

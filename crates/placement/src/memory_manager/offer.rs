@@ -2,7 +2,7 @@
 //! CPUs need it.
 
 use super::room::Sharing;
-use super::{Amounts, Claim, Room};
+use super::{Amounts, NodeMemoryClaim, Room};
 use crate::hint::Hint;
 use cpuset::NodeSet;
 
@@ -29,7 +29,7 @@ impl MemoryOffer {
     pub fn new(
         room: &Room<'_>,
         request: &Amounts,
-        reusable: &[Claim],
+        reusable: &[NodeMemoryClaim],
         sharing: Sharing,
     ) -> Option<MemoryOffer> {
         let nodes = room.all_nodes();

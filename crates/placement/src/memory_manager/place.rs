@@ -7,13 +7,13 @@
 
 use super::amounts::only;
 use super::shortage::{Refused, Shortage};
-use super::{Amounts, Capacity, Claim, MemoryKind, MemoryOffer, NoMemory, Room, Sharing};
+use super::{Amounts, Capacity, MemoryKind, MemoryOffer, NoMemory, NodeMemoryClaim, Room, Sharing};
 use crate::engine::Placement;
 use crate::hint::Hint;
 use crate::kubelet::affinity_without_cpus;
 use crate::rejection::Rejection;
 use crate::request::Request;
-use crate::settings::Settings;
+use crate::settings::PlacementSettings;
 use crate::{DeviceNodes, Scope, TopologyPolicy, place};
 use cpuset::NodeSet;
 use topology::Topology;
@@ -23,9 +23,9 @@ use topology::Topology;
 pub struct MemoryRequest<'a> {
     pub capacity: &'a Capacity,
     /// The claims of all other containers.
-    pub claims: Vec<&'a Claim>,
+    pub claims: Vec<&'a NodeMemoryClaim>,
     /// Claims among these that the request may use again, as their containers have ended.
-    pub reusable: Vec<Claim>,
+    pub reusable: Vec<NodeMemoryClaim>,
     pub amounts: Amounts,
     /// In pod scope, the memory of the whole pod: its NUMA affinity is chosen for that.
     pub pod: Option<PodMemory>,
@@ -35,13 +35,13 @@ pub struct MemoryRequest<'a> {
 pub struct PodMemory {
     pub amounts: Amounts,
     /// The claims of its other containers, which are a part of that.
-    pub held: Vec<Claim>,
+    pub held: Vec<NodeMemoryClaim>,
 }
 
 impl<'a> MemoryRequest<'a> {
     /// The claim of the request on these nodes.
-    pub fn claim(&self, nodes: NodeSet) -> Claim {
-        Claim { nodes, amounts: self.amounts.clone() }
+    pub fn claim(&self, nodes: NodeSet) -> NodeMemoryClaim {
+        NodeMemoryClaim { nodes, amounts: self.amounts.clone() }
     }
 
     fn room(&self) -> Room<'a> {
@@ -237,7 +237,7 @@ pub fn place_with_memory(
 /// The rejection by the kubelet's rule. If memory is lacking, it says which.
 pub fn place_memory(
     machine: &Topology,
-    settings: &Settings,
+    settings: &PlacementSettings,
     devices: DeviceNodes,
     memory: &MemoryRequest<'_>,
     chosen: Option<Hint>,

@@ -8,7 +8,7 @@ use cpuset::NodeSet;
 
 /// Memory of a container: how much, on which nodes together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
+pub struct NodeMemoryClaim {
     pub nodes: NodeSet,
     pub amounts: Amounts,
 }
@@ -44,7 +44,10 @@ pub struct Room<'c> {
 
 impl<'c> Room<'c> {
     /// Nodes of a claim that the machine no longer has are ignored.
-    pub fn new(capacity: &'c Capacity, claims: impl IntoIterator<Item = &'c Claim>) -> Room<'c> {
+    pub fn new(
+        capacity: &'c Capacity,
+        claims: impl IntoIterator<Item = &'c NodeMemoryClaim>,
+    ) -> Room<'c> {
         let mut room =
             Room { capacity, claims: Vec::new(), ties: vec![Tie::Unused; capacity.nodes().len()] };
         for claim in claims {
@@ -69,7 +72,12 @@ impl<'c> Room<'c> {
     ///
     /// `reusable` are claims of ended init containers of the same pod, which are among the claims:
     /// the request may use their memory.
-    pub fn hints(&self, request: &Amounts, reusable: &[Claim], sharing: Sharing) -> Vec<Hint> {
+    pub fn hints(
+        &self,
+        request: &Amounts,
+        reusable: &[NodeMemoryClaim],
+        sharing: Sharing,
+    ) -> Vec<Hint> {
         let tables = self.tables(request, reusable, sharing);
         let mut hints = Vec::new();
         let mut width = None;
@@ -117,21 +125,25 @@ impl<'c> Room<'c> {
 
     /// The largest request for one type that each node can hold alone, by id. `reusable` is as in
     /// [`Room::hints`].
-    pub(super) fn free_by_node(&self, kind: MemoryKind, reusable: &[Claim]) -> Vec<(usize, u64)> {
+    pub(super) fn free_by_node(
+        &self,
+        kind: MemoryKind,
+        reusable: &[NodeMemoryClaim],
+    ) -> Vec<(usize, u64)> {
         let free = self.free_by_set(kind, reusable);
         let nodes = self.capacity.nodes().enumerate();
         nodes.map(|(at, (id, _))| (id, free[1 << at])).collect()
     }
 
     /// The largest request for one type that any `size` nodes can hold together.
-    pub(super) fn most(&self, kind: MemoryKind, reusable: &[Claim], size: usize) -> u64 {
+    pub(super) fn most(&self, kind: MemoryKind, reusable: &[NodeMemoryClaim], size: usize) -> u64 {
         let free = self.free_by_set(kind, reusable).into_iter().enumerate();
         let of_size = free.filter(|(mask, _)| mask.count_ones() as usize == size);
         of_size.map(|(_, free)| free).max().unwrap_or(0)
     }
 
     /// By set of nodes, the largest request for one type that these can hold together.
-    fn free_by_set(&self, kind: MemoryKind, reusable: &[Claim]) -> Vec<u64> {
+    fn free_by_set(&self, kind: MemoryKind, reusable: &[NodeMemoryClaim]) -> Vec<u64> {
         let tables = self.tables(&Amounts::from([(kind, 0)]), reusable, Sharing::AnySet);
         // There is one table, for one type. Claims exceed the nodes if these have become smaller.
         let free = tables.into_iter().flat_map(|table| table.free);
@@ -160,7 +172,12 @@ impl<'c> Room<'c> {
         sharing == Sharing::AnySet || bits(mask).all(free)
     }
 
-    fn tables(&self, request: &Amounts, reusable: &[Claim], sharing: Sharing) -> Vec<Table> {
+    fn tables(
+        &self,
+        request: &Amounts,
+        reusable: &[NodeMemoryClaim],
+        sharing: Sharing,
+    ) -> Vec<Table> {
         let reusable: Vec<(Mask, &Amounts)> =
             reusable.iter().map(|claim| (self.mask(claim.nodes), &claim.amounts)).collect();
         let table = |(&kind, &bytes): (&MemoryKind, &u64)| {

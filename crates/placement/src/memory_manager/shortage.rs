@@ -1,7 +1,7 @@
 //! [`Shortage`]: how much memory a refused request asked for, and what was free for it.
 
 use super::amounts::{Amounts, MemoryKind, amount, amount_at_least};
-use super::room::{Claim, Room, Sharing};
+use super::room::{NodeMemoryClaim, Room, Sharing};
 use crate::topology_manager::Scope;
 use std::cmp::Reverse;
 use std::fmt;
@@ -37,7 +37,7 @@ pub(super) struct Refused<'a> {
     pub(super) asks: Scope,
     pub(super) amounts: &'a Amounts,
     /// As for [`Room::hints`].
-    pub(super) reusable: &'a [Claim],
+    pub(super) reusable: &'a [NodeMemoryClaim],
     /// How many nodes the policy allows for it.
     pub(super) most: usize,
 }

@@ -158,8 +158,8 @@ fn if_no_cpu_can_be_exclusive_none_is_allocatable() {
     assert_eq!(allocatable(&known, Some(&ids(2, "0-7"))), Ok(Vec::new()));
 }
 
-fn block(kind: &str, bytes: u64, nodes: &[usize]) -> Memory {
-    Memory { kind: kind.to_owned(), bytes, nodes: nodes.iter().copied().collect() }
+fn block(kind: &str, bytes: u64, nodes: &[usize]) -> ContainerMemory {
+    ContainerMemory { kind: kind.to_owned(), bytes, nodes: nodes.iter().copied().collect() }
 }
 
 /// Memory `number` of 1 GiB on NUMA nodes 0 and 1, as the kubelet encodes it.

@@ -107,7 +107,7 @@ pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
 
 fn without_cpus(message: &[u8]) -> Vec<u8> {
     let fields = Fields::of(message).map(Result::unwrap);
-    let others = fields.filter(|field| field.number != 3 || field.value == Value::Other);
+    let others = fields.filter(|field| field.number != 3 || field.value == FieldValue::Other);
     others.flat_map(|field| field.raw.to_vec()).collect()
 }
 

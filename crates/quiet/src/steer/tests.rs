@@ -265,8 +265,8 @@ fn drift_is_corrected_and_a_harmless_change_is_the_new_original() {
     for observed in ["0-7", "2"] {
         node.set_affinity(24, observed);
         let report = node.pass();
-        let target = Value::Cpus(cpus("0-1,3-5,7"));
-        let observed = Value::Cpus(cpus(observed));
+        let target = SettingValue::Cpus(cpus("0-1,3-5,7"));
+        let observed = SettingValue::Cpus(cpus(observed));
         assert_eq!(report.drift, [Drift { setting: Setting::Interrupt(24), observed, target }]);
         assert_eq!(node.affinity(24), "0-1,3-5,7");
         assert_eq!(node.quiet_pass(), 0);
@@ -286,9 +286,9 @@ fn a_crash_between_record_and_write_is_no_drift() {
         node.add(24, "nic", "0-7");
         node.avoid("6");
         node.quiet_pass();
-        let [six, both] = ["0-5,7", "0-4,7"].map(|list| Value::Cpus(cpus(list)));
+        let [six, both] = ["0-5,7", "0-4,7"].map(|list| SettingValue::Cpus(cpus(list)));
         let names = ["nic".to_owned()];
-        let original = Value::Cpus(cpus("0-7"));
+        let original = SettingValue::Cpus(cpus("0-7"));
         let write = (&original, &both);
         node.steering.originals.will_write(&Setting::Interrupt(24), &names, write);
         node.steering.originals.save().unwrap();

@@ -6,16 +6,16 @@ mod cases;
 mod running;
 mod subsets;
 
-use crate::{EngineKind, PodOptions, Request, Settings, TopologyManager, TopologyPolicy};
+use crate::{EngineKind, PlacementSettings, PodOptions, Request, TopologyManager, TopologyPolicy};
 use cpuset::CpuSet;
 
 /// A request without pod options, devices, a pod and CPUs of ended containers.
 fn request(n: usize, free: CpuSet, reserved: CpuSet, policy: TopologyPolicy) -> Request {
-    let settings = Settings {
+    let settings = PlacementSettings {
         engine: EngineKind::Compact,
         topology_manager: TopologyManager { policy, ..TopologyManager::default() },
         reserved,
-        ..Settings::default()
+        ..PlacementSettings::default()
     };
     Request::new(n, free, PodOptions::NONE, &settings)
 }

@@ -5,7 +5,7 @@ use crate::caches::whole_caches;
 use crate::cores::whole_cores;
 use crate::machines::{Shape, caches, set};
 use crate::pod_options::Numa;
-use crate::{DeviceNodes, Options, PodOptions, Settings, TopologyManager, TopologyPolicy};
+use crate::{DeviceNodes, Options, PlacementSettings, PodOptions, TopologyManager, TopologyPolicy};
 use cpuset::NodeSet;
 use proptest::prelude::*;
 
@@ -19,11 +19,11 @@ const SPREAD: PodOptions = PodOptions { numa: Some(Numa::Spread), ..PodOptions::
 const FULL_CORES: PodOptions = PodOptions { smt: Some(Smt::FullCores), ..PodOptions::NONE };
 const ISOLATE: PodOptions = PodOptions { smt: Some(Smt::Isolate), ..PodOptions::NONE };
 
-fn reserving(reserved: &str) -> Settings {
-    Settings { reserved: set(reserved), ..Settings::default() }
+fn reserving(reserved: &str) -> PlacementSettings {
+    PlacementSettings { reserved: set(reserved), ..PlacementSettings::default() }
 }
 
-fn request(node: &Settings, free: CpuSet, pod_options: PodOptions, n: usize) -> Request {
+fn request(node: &PlacementSettings, free: CpuSet, pod_options: PodOptions, n: usize) -> Request {
     Request::new(n, free, pod_options, node)
 }
 
@@ -35,7 +35,7 @@ fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection
 #[track_caller]
 fn check(
     topology: &Topology,
-    node: &Settings,
+    node: &PlacementSettings,
     free: &str,
     pod_options: PodOptions,
     n: usize,
@@ -48,7 +48,7 @@ fn check(
 #[track_caller]
 fn check_near(
     topology: &Topology,
-    node: &Settings,
+    node: &PlacementSettings,
     free: &str,
     (pod_options, devices): (PodOptions, NodeSet),
     n: usize,
@@ -77,7 +77,7 @@ fn uncore_pod_options_choose_caches() {
     // Two caches are the fewest possible, even if one of them is not entirely free.
     check(&machine, &node, free, REQUIRE, 12, "8-11,16-23");
     let aligned = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
-    let aligned = Settings { options: aligned, ..node };
+    let aligned = PlacementSettings { options: aligned, ..node };
     check(&machine, &aligned, free, PodOptions::NONE, 6, "16-21");
     check(&machine, &aligned, free, IGNORE, 6, "2-3,8-11");
 }
@@ -184,7 +184,7 @@ fn a_required_cache_is_chosen_where_the_topology_manager_admits_it() {
     let shape = Shape { sockets: 1, nodes: 2, uncores: 2, cores: 4, threads: 1 };
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::Restricted, ..TopologyManager::default() };
-    let node = Settings { topology_manager, ..reserving("0") };
+    let node = PlacementSettings { topology_manager, ..reserving("0") };
     check(&shape.build(), &node, "1-2,4-5,12-14", PodOptions::NONE, 3, "1-2,4");
     check(&shape.build(), &node, "1-2,4-5,12-14", REQUIRE, 3, "12-14");
     let refused = "UncoreAlignmentError: Uncore Alignment Error: requested 3 cpus must be in 1 uncore cache, as few as can be \
@@ -251,7 +251,7 @@ fn devices_count_together_with_pod_options() {
     let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::BestEffort, ..TopologyManager::default() };
-    let node = Settings { topology_manager, ..reserving("0") };
+    let node = PlacementSettings { topology_manager, ..reserving("0") };
     let near = |pod_options: PodOptions, at| (pod_options, NodeSet::of(at));
     check_near(&shape.build(), &node, "1-15", near(PodOptions::NONE, 2), 2, "8-9");
     check_near(&shape.build(), &node, "1-8,12-15", near(PodOptions::NONE, 2), 2, "1,8");
@@ -293,7 +293,7 @@ proptest! {
         let (sockets, nodes, uncores, cores, threads) = shape;
         let machine = Shape { sockets, nodes, uncores, cores, threads }.build();
         let reserved = machine.online().lowest(1);
-        let node = Settings { reserved, ..Settings::default() };
+        let node = PlacementSettings { reserved, ..PlacementSettings::default() };
         let taken: CpuSet = taken.into_iter().map(|cpu| CpuSet::of(cpu).unwrap()).collect();
         let free = machine.online() - taken;
         let answer = answer(&machine, &request(&node, free, pod_options, n));

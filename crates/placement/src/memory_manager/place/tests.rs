@@ -26,16 +26,21 @@ fn amounts(memory: u64, huge: u64) -> Amounts {
     all.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
 }
 
-fn claim(nodes: &[usize], memory: u64, huge: u64) -> Claim {
-    Claim { nodes: nodes.iter().copied().collect(), amounts: amounts(memory, huge) }
+fn claim(nodes: &[usize], memory: u64, huge: u64) -> NodeMemoryClaim {
+    NodeMemoryClaim { nodes: nodes.iter().copied().collect(), amounts: amounts(memory, huge) }
 }
 
-fn settings(engine: EngineKind, policy: TopologyPolicy, scope: Scope) -> Settings {
+fn settings(engine: EngineKind, policy: TopologyPolicy, scope: Scope) -> PlacementSettings {
     let topology_manager = TopologyManager { policy, scope, ..TopologyManager::default() };
-    Settings { engine, topology_manager, ..Settings::default() }
+    PlacementSettings { engine, topology_manager, ..PlacementSettings::default() }
 }
 
-fn request(settings: Settings, cpus: usize, free: CpuSet, pod: Option<PodDemand>) -> Request {
+fn request(
+    settings: PlacementSettings,
+    cpus: usize,
+    free: CpuSet,
+    pod: Option<PodDemand>,
+) -> Request {
     Request {
         cpus,
         free,
@@ -55,7 +60,7 @@ fn request(settings: Settings, cpus: usize, free: CpuSet, pod: Option<PodDemand>
 fn check(
     policy: TopologyPolicy,
     nodes: &[(u64, u64)],
-    claims: &[Claim],
+    claims: &[NodeMemoryClaim],
     requested: Amounts,
     expect: &str,
 ) {
@@ -198,7 +203,7 @@ fn memory_is_on_a_part_of_the_nodes_of_cpus_that_were_chosen_before() {
 struct Case {
     shape: Shape,
     nodes: Vec<(u64, u64)>,
-    claims: Vec<Claim>,
+    claims: Vec<NodeMemoryClaim>,
     free: CpuSet,
     policy: TopologyPolicy,
     cpus: usize,
@@ -227,7 +232,7 @@ prop_compose! {
     ) -> Case {
         let capacity = capacity(&memory);
         let memory_nodes = memory.len();
-        let mut legal: Vec<Claim> = Vec::new();
+        let mut legal: Vec<NodeMemoryClaim> = Vec::new();
         for (bits, memory, huge) in claims {
             let nodes: Vec<usize> = (0..memory_nodes).filter(|at| bits >> at & 1 == 1).collect();
             legal.push(claim(&nodes, memory, huge));
@@ -366,7 +371,7 @@ proptest! {
             let room = Room::new(&capacity, case.claims.iter().chain([&held]));
             let rest = room.free(MemoryKind::Memory, nodes);
             for rest in [0, rest] {
-                let rest = Claim { nodes, amounts: amounts(rest, 0) };
+                let rest = NodeMemoryClaim { nodes, amounts: amounts(rest, 0) };
                 let claims = case.claims.iter().chain([&held, &rest]).collect();
                 let amounts = case.others.1.clone();
                 let next = MemoryRequest { claims, amounts, ..first.clone() };

@@ -17,12 +17,12 @@ fn memory(bytes: u64) -> Amounts {
     Amounts::from([(MemoryKind::Memory, bytes)])
 }
 
-fn claim(nodes: &[usize], bytes: u64) -> Claim {
-    Claim { nodes: nodes.iter().copied().collect(), amounts: memory(bytes) }
+fn claim(nodes: &[usize], bytes: u64) -> NodeMemoryClaim {
+    NodeMemoryClaim { nodes: nodes.iter().copied().collect(), amounts: memory(bytes) }
 }
 
 /// The hints of a request, `*` if preferred.
-fn hints(capacity: &Capacity, claims: &[Claim], bytes: u64, sharing: Sharing) -> String {
+fn hints(capacity: &Capacity, claims: &[NodeMemoryClaim], bytes: u64, sharing: Sharing) -> String {
     let hints = Room::new(capacity, claims).hints(&memory(bytes), &[], sharing);
     let text = hints.iter().map(|hint| {
         let nodes = hint.nodes.unwrap().to_string().replace(',', "+");
@@ -170,7 +170,7 @@ proptest! {
                 held.pop();
             }
         }
-        let claims: Vec<Claim> = held.iter().map(|(set, bytes)| claim(set, *bytes)).collect();
+        let claims: Vec<NodeMemoryClaim> = held.iter().map(|(set, bytes)| claim(set, *bytes)).collect();
         let room = Room::new(&capacity, &claims);
         prop_assert!(room.is_legal());
         let sets = |sharing| -> Vec<NodeSet> {

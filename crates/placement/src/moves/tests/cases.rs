@@ -10,7 +10,7 @@ fn two_nodes() -> Topology {
     Shape { sockets: 2, nodes: 1, uncores: 2, cores: 4, threads: 1 }.build()
 }
 
-fn resident(settings: &Settings, held: &str) -> Resident {
+fn resident(settings: &PlacementSettings, held: &str) -> Resident {
     let held = set(held);
     Resident { held, request: request(settings, PodOptions::NONE, held.len()), movable: true }
 }
@@ -43,7 +43,7 @@ fn departure(machine: &Topology, residents: &[Resident], limits: &Limits) -> Str
     moves.collect::<Vec<String>>().join("; ")
 }
 
-fn residents(settings: &Settings, held: &[&str]) -> Vec<Resident> {
+fn residents(settings: &PlacementSettings, held: &[&str]) -> Vec<Resident> {
     held.iter().map(|held| resident(settings, held)).collect()
 }
 
@@ -107,7 +107,7 @@ fn two_containers_move_for_a_new_one() {
 
 #[test]
 fn three_containers_move_for_a_new_one() {
-    let settings = Settings { engine: EngineKind::Compact, ..aligned() };
+    let settings = PlacementSettings { engine: EngineKind::Compact, ..aligned() };
     let machine = caches(4, 6);
     let mut all = residents(&settings, &["0", "1", "2", "6-10", "12-16", "18-22"]);
     all[3..].iter_mut().for_each(|pinned| pinned.movable = false);

@@ -6,8 +6,8 @@ mod random;
 use super::super::cores::whole_cores;
 use super::super::memory;
 use super::super::{
-    DeviceNodes, EngineKind, Options, PodOptions, Reuse, Settings, TopologyManager, TopologyPolicy,
-    place,
+    DeviceNodes, EngineKind, Options, PlacementSettings, PodOptions, Reuse, TopologyManager,
+    TopologyPolicy, place,
 };
 use super::*;
 use cpuset::NodeSet;
@@ -15,17 +15,17 @@ use cpuset::NodeSet;
 const ANYWHERE: Limits = Limits { containers: 3, across_numa_nodes: true, weight_across: 3 };
 
 /// The kubelet's engine with aligned uncore caches.
-fn aligned() -> Settings {
+fn aligned() -> PlacementSettings {
     let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
-    Settings { options, ..Settings::default() }
+    PlacementSettings { options, ..PlacementSettings::default() }
 }
 
-fn under(policy: TopologyPolicy) -> Settings {
+fn under(policy: TopologyPolicy) -> PlacementSettings {
     let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
-    Settings { topology_manager, ..aligned() }
+    PlacementSettings { topology_manager, ..aligned() }
 }
 
-fn request(settings: &Settings, pod_options: PodOptions, cpus: usize) -> Request {
+fn request(settings: &PlacementSettings, pod_options: PodOptions, cpus: usize) -> Request {
     Request::new(cpus, CpuSet::EMPTY, pod_options, settings)
 }
 

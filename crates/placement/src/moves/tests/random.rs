@@ -18,7 +18,7 @@ fn machine() -> impl Strategy<Value = Topology> {
     })
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = PlacementSettings> {
     let policy = prop_oneof![
         3 => Just(TopologyPolicy::None),
         2 => Just(TopologyPolicy::BestEffort),
@@ -27,7 +27,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     ];
     let engine = prop_oneof![Just(EngineKind::Kubelet), Just(EngineKind::Compact)];
     (policy, prop::bool::weighted(0.3), engine).prop_map(|(policy, full_pcpus_only, engine)| {
-        let mut settings = Settings { engine, ..under(policy) };
+        let mut settings = PlacementSettings { engine, ..under(policy) };
         settings.options.full_pcpus_only = full_pcpus_only;
         settings
     })
@@ -57,7 +57,11 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 
 /// Places containers one after the other, each in a window of the machine, so that some are placed
 /// badly. Then some of them leave.
-fn residents(machine: &Topology, settings: &Settings, arrivals: &[Arrival]) -> Vec<Resident> {
+fn residents(
+    machine: &Topology,
+    settings: &PlacementSettings,
+    arrivals: &[Arrival],
+) -> Vec<Resident> {
     let mut free = machine.online();
     let mut all = Vec::new();
     for &(n, pod_options, movable, from, stays, in_pod) in arrivals {
@@ -91,7 +95,7 @@ proptest! {
         limits in (1..4usize, any::<bool>(), 1..4usize),
         most in prop_oneof![3 => Just(MOST_CALLS), 1 => 0..12usize],
     ) {
-        let settings = Settings { reserved: machine.online().lowest(reserved), ..settings };
+        let settings = PlacementSettings { reserved: machine.online().lowest(reserved), ..settings };
         let residents = residents(&machine, &settings, &arrivals);
         let held = residents.iter().map(|one| one.request.footprint(&machine, &one.held));
         let mut free = machine.online() - held.collect();

@@ -1,4 +1,4 @@
-//! [`Memory`]: the values that this program wrote into cgroups, and the values before.
+//! [`CgroupRecords`]: the values that this program wrote into cgroups, and the values before.
 //!
 //! After a restart it distinguishes this program's values from those of others, and it allows an undo.
 //! It is a text ([`RecordFile`]) that is replaced before each batch of writes. It is valid for one
@@ -17,7 +17,7 @@ const FORMAT: &str = "cgroups 1";
 
 /// The default has no file, and ends with the process.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct CgroupRecords {
     file: Option<Arc<dyn RecordFile>>,
     /// The first line: program, format and boot id.
     title: String,
@@ -37,15 +37,15 @@ pub(super) struct CgroupRecord {
     pub(super) exclusive: bool,
 }
 
-impl Memory {
-    /// Reads what `program` has recorded during this boot. `processes` is usually `/proc`, which has the
-    /// boot id.
+impl CgroupRecords {
+    /// Reads what `program` has recorded during this boot. `processes` is usually `/proc`, which
+    /// has the boot id.
     pub fn open(
         file: Arc<dyn RecordFile>,
         program: &str,
         kernel: &dyn Kernel,
         processes: &Path,
-    ) -> Memory {
+    ) -> CgroupRecords {
         let boot = kernel.text(&processes.join("sys/kernel/random/boot_id")).unwrap_or_default();
         let title = format!("{program} {FORMAT} {boot}");
         let groups = match file.read() {
@@ -57,7 +57,7 @@ impl Memory {
                 BTreeMap::new()
             }
         };
-        Memory { file: Some(file), title, groups, unsaved: false }
+        CgroupRecords { file: Some(file), title, groups, unsaved: false }
     }
 
     pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn a_memory_is_valid_for_one_boot() {
         let root = tempfile::tempdir().unwrap();
-        let path = root.path().join("memory");
+        let path = root.path().join("records");
         let file = Arc::new(File(path.clone()));
         let open = || {
             let file = Arc::clone(&file) as Arc<dyn RecordFile>;
-            Memory::open(file, "program", &Linux, root.path())
+            CgroupRecords::open(file, "program", &Linux, root.path())
         };
         let boot = root.path().join("sys/kernel/random");
         fs::create_dir_all(&boot).unwrap();
@@ -179,9 +179,9 @@ mod tests {
             quota: Some("400000 100000".to_owned()),
             exclusive: true,
         };
-        let mut memory = open();
-        memory.change(&group, |stored| *stored = record.clone());
-        memory.save();
+        let mut records = open();
+        records.change(&group, |stored| *stored = record.clone());
+        records.save();
         assert_eq!(open().get(&group), Some(&record));
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.ends_with("\t0-9\t0-3;0-1,4\t400000 100000\texclusive\n"), "{text}");

@@ -2,7 +2,7 @@
 //! [`quiet::Steering`] have written, and what was there before.
 
 use crate::disk::Storage;
-use cgroups::Memory;
+use cgroups::CgroupRecords;
 use kernel::{Kernel, RecordFile};
 use quiet::Originals;
 use std::io;
@@ -37,14 +37,14 @@ impl RecordFile for StateFile {
 }
 
 /// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.
-pub fn open_memory(
+pub fn open_records(
     state: &Path,
     storage: Arc<dyn Storage>,
     kernel: &dyn Kernel,
     processes: &Path,
-) -> Memory {
+) -> CgroupRecords {
     let file = StateFile { path: state.join(FILE), storage };
-    Memory::open(Arc::new(file), PROGRAM, kernel, processes)
+    CgroupRecords::open(Arc::new(file), PROGRAM, kernel, processes)
 }
 
 /// Reads what interrupts and latency knobs were before this program set them. `processes` is `/proc`,

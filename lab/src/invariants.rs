@@ -60,10 +60,10 @@ impl Invariants {
     pub fn check_written(&self, view: &View) -> Result<()> {
         for container in view.containers.iter().filter(|c| self.written && requested(c).is_some()) {
             let (name, cpus) = (name(container), parse(&container.allowed));
-            let decided = container.decided.as_deref().unwrap_or_default();
+            let claimed = container.claimed.as_deref().unwrap_or_default();
             ensure!(
-                parse(decided) == cpus,
-                "{name} may run on {cpus}, but the state file has {decided:?}"
+                parse(claimed) == cpus,
+                "{name} may run on {cpus}, but the state file has {claimed:?}"
             );
         }
         Ok(())

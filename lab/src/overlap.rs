@@ -41,7 +41,7 @@ pub fn members(node: &Node, plugin: &PluginFiles) -> Result<Vec<Member>> {
             let (pod, name) = (&running.pod.name, &container.name);
             members.push(Member {
                 name: format!("{pod}/{name}"),
-                exclusive: plugin.decided(pod, name)?.is_some(),
+                exclusive: plugin.claimed(pod, name)?.is_some(),
                 pid: container.pid,
             });
         }

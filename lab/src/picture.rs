@@ -26,7 +26,7 @@ fn tenants(view: &View, topology: &Topology) -> Vec<Tenant> {
     let mut exclusive: Vec<(CpuSet, &ContainerView)> = view
         .containers
         .iter()
-        .filter(|container| container.decided.is_some())
+        .filter(|container| container.claimed.is_some())
         .map(|container| (parse(&container.allowed), container))
         .collect();
     exclusive.sort_by_key(|(cpus, _)| cpus.first());
@@ -56,14 +56,14 @@ pub fn verdict(view: &View) -> String {
 fn table(view: &View, picture: &Picture, shared: CpuSet) -> String {
     let mut text = format!(
         "     {:<12} {:<22} {:<24} {:<24} {}\n",
-        "pod", "request", "process may run on", "decided", "uncore caches"
+        "pod", "request", "process may run on", "claimed", "uncore caches"
     );
     for container in &view.containers {
         let ContainerView { pod, allowed, .. } = container;
         let tenant = picture.tenants.iter().find(|tenant| tenant.name == *pod);
-        let (usage, decided, caches) = match (&container.decided, tenant) {
-            (Some(decided), Some(tenant)) => {
-                (Usage::Held(tenant.badge), decided.clone(), &*tenant.placement)
+        let (usage, claimed, caches) = match (&container.claimed, tenant) {
+            (Some(claimed), Some(tenant)) => {
+                (Usage::Held(tenant.badge), claimed.clone(), &*tenant.placement)
             }
             _ => (Usage::Shared, format!("{shared} (shared)"), ""),
         };
@@ -75,7 +75,7 @@ fn table(view: &View, picture: &Picture, shared: CpuSet) -> String {
         };
         let mark = usage.sign();
         let line =
-            format!("  {mark}  {pod:<12} {request:<22} {allowed:<24} {decided:<24} {caches}");
+            format!("  {mark}  {pod:<12} {request:<22} {allowed:<24} {claimed:<24} {caches}");
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text
@@ -124,7 +124,7 @@ mod tests {
                 request: milli,
                 allowed: allowed.into(),
                 quota: None,
-                decided: exclusive.then(|| allowed.to_owned()),
+                claimed: exclusive.then(|| allowed.to_owned()),
             }
         };
         let mut view = View {
@@ -144,7 +144,7 @@ mod tests {
         println!("{text}");
         assert!(include_str!("../../README.md").contains(&format!("```\n{text}```\n")));
         view.containers[0].allowed = "0-31".into();
-        let wrong = "processes and decisions DISAGREE:\n  web: may run on 0-31, decided: 0-1,18-23";
+        let wrong = "processes and decisions DISAGREE:\n  web: may run on 0-31, claimed: 0-1,18-23";
         assert_eq!(verdict(&view), wrong);
     }
 }

@@ -230,7 +230,7 @@ impl PluginFiles {
     }
 
     /// The exclusive CPUs of a container.
-    pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
+    pub fn claimed(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
         let assignments = self.assignments()?;
         let assignment = assignments.iter().find(|a| a.pod == pod && a.container == container);
         let Some(Assignment { cpus, .. }) = assignment else { return Ok(None) };

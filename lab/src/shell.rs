@@ -139,7 +139,7 @@ fn table(view: &View) -> String {
             format!("{:?}", container.qos),
             container.request,
             container.allowed,
-            container.decided.as_deref().unwrap_or("-"),
+            container.claimed.as_deref().unwrap_or("-"),
         );
     }
     let _ = writeln!(text, "online CPUs: {}", view.hardware.online);

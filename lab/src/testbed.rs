@@ -46,7 +46,7 @@ const REVERTED: &str = "waiting for SIGTERM";
 const STATE: &str = "/var/lib/nri-cpu-manager";
 
 /// In the plugin's log for a drift.
-const DRIFT: &str = ": decided CPU";
+const DRIFT: &str = ": should have CPU";
 
 /// In the plugin's log for a container or a resize that does not fit.
 const REFUSED: &str = ": refused: ";
@@ -457,7 +457,7 @@ impl<'a> Testbed<'a> {
     pub fn first_instruction(&mut self, pod: &Pod, busy: usize) -> Result<()> {
         self.begin(format!("start pod {} ({:?}) with the probe", pod.name, pod.qos()));
         let files = self.plugin()?.0.files().clone();
-        self.node.run_first(pod, |name| files.decided(name, "main"))?.check(busy)
+        self.node.run_first(pod, |name| files.claimed(name, "main"))?.check(busy)
     }
 
     /// Starts a pod. None of its processes, the pause container's included, may run on exclusive CPUs
@@ -467,7 +467,7 @@ impl<'a> Testbed<'a> {
         let files = self.plugin()?.0.files().clone();
         let mut taken = CpuSet::EMPTY;
         for other in self.node.pods() {
-            taken |= files.decided(&other.pod.name, "main")?.unwrap_or_default();
+            taken |= files.claimed(&other.pod.name, "main")?.unwrap_or_default();
         }
         let strayed = self.node.run_watched(pod, taken)?;
         ensure!(strayed.processes > 0 && strayed.strayed == 0, "{strayed:?}");
@@ -621,7 +621,7 @@ impl<'a> Testbed<'a> {
         }
     }
 
-    /// Where processes may run and what was decided, unchecked.
+    /// Where processes may run and what the plugin has claimed, unchecked.
     pub fn look(&self) -> Result<View> {
         View::of(self.node, self.plugin.as_ref().map(|plugin| plugin.files()))
     }

@@ -1,4 +1,4 @@
-//! The state of a node: where processes may run, and what the plugin decided.
+//! The state of a node: where processes may run, and what the plugin has claimed.
 
 use anyhow::{Context, Result};
 use cpuset::CpuSet;
@@ -53,7 +53,7 @@ pub struct ContainerView {
     /// CFS quota of its cgroup in milli-CPUs; None if it has none.
     pub quota: Option<i64>,
     /// Exclusive CPUs in the plugin's state file; None for a shared container.
-    pub decided: Option<String>,
+    pub claimed: Option<String>,
 }
 
 impl ContainerView {
@@ -64,7 +64,7 @@ impl ContainerView {
             for container in &running.containers {
                 let (pod, name) = (&running.pod.name, &container.name);
                 let requested = running.pod.containers.iter().find(|c| c.name == *name);
-                let decided = plugin.map(|plugin| plugin.decided(pod, name)).transpose()?.flatten();
+                let claimed = plugin.map(|plugin| plugin.claimed(pod, name)).transpose()?.flatten();
                 containers.push(Self {
                     quota: cgroup::quota(container.pid)?,
                     pod: pod.clone(),
@@ -72,7 +72,7 @@ impl ContainerView {
                     qos: running.pod.qos(),
                     request: requested.map_or(0, |c| c.cpu_request),
                     allowed: node.allowed(pod, name)?.to_string(),
-                    decided: decided.map(|cpus| cpus.to_string()),
+                    claimed: claimed.map(|cpus| cpus.to_string()),
                 });
             }
         }
@@ -126,31 +126,31 @@ impl View {
 
 /// All disagreements between processes and decisions.
 ///
-/// An exclusive container must run on exactly the decided CPUs, without a quota; all others on
+/// An exclusive container must run on exactly the claimed CPUs, without a quota; all others on
 /// exactly the online CPUs that are not exclusive.
 pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
     let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
     let mut shared = online;
     let mut disagreements = Vec::new();
     for container in containers {
-        let decided = container.decided.as_deref().map(parse).unwrap_or_default();
-        if !(decided - shared).is_empty() {
-            let twice = decided - shared;
+        let claimed = container.claimed.as_deref().map(parse).unwrap_or_default();
+        if !(claimed - shared).is_empty() {
+            let twice = claimed - shared;
             let are = wording::agree(twice, "is", "are");
             let cpus = wording::cpus(twice);
             disagreements.push(format!("{}: {cpus} {are} assigned twice", container.pod));
         }
-        shared -= decided;
+        shared -= claimed;
     }
     for container in containers {
-        let expected = container.decided.as_deref().map_or(shared, parse);
+        let expected = container.claimed.as_deref().map_or(shared, parse);
         if parse(&container.allowed) != expected {
             disagreements.push(format!(
-                "{}: may run on {}, decided: {expected}",
+                "{}: may run on {}, claimed: {expected}",
                 container.pod, container.allowed
             ));
         }
-        if let (Some(_), Some(quota)) = (&container.decided, container.quota) {
+        if let (Some(_), Some(quota)) = (&container.claimed, container.quota) {
             disagreements
                 .push(format!("{}: has exclusive CPUs and a quota of {quota}m", container.pod));
         }
@@ -162,7 +162,7 @@ pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String
 mod tests {
     use super::*;
 
-    fn container(pod: &str, allowed: &str, decided: Option<&str>) -> ContainerView {
+    fn container(pod: &str, allowed: &str, claimed: Option<&str>) -> ContainerView {
         ContainerView {
             pod: pod.into(),
             container: "main".into(),
@@ -170,7 +170,7 @@ mod tests {
             request: 0,
             allowed: allowed.into(),
             quota: None,
-            decided: decided.map(str::to_owned),
+            claimed: claimed.map(str::to_owned),
         }
     }
 
@@ -185,12 +185,12 @@ mod tests {
         let good = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-1,4-7", None)]);
         assert!(good.disagreements().is_empty());
         let stale = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-7", None)]);
-        assert_eq!(stale.disagreements(), ["b: may run on 0-7, decided: 0-1,4-7"]);
+        assert_eq!(stale.disagreements(), ["b: may run on 0-7, claimed: 0-1,4-7"]);
         let twice =
             view(vec![container("a", "2-3", Some("2-3")), container("b", "3-4", Some("3-4"))]);
         assert_eq!(twice.disagreements(), ["b: CPU 3 is assigned twice"]);
         let limited =
-            |decided| ContainerView { quota: Some(2000), ..container("a", "2-3", decided) };
+            |claimed| ContainerView { quota: Some(2000), ..container("a", "2-3", claimed) };
         let throttled = view(vec![limited(Some("2-3"))]);
         let disagreements = "a: has exclusive CPUs and a quota of 2000m";
         assert_eq!(throttled.disagreements(), [disagreements]);

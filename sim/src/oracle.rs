@@ -122,7 +122,7 @@ pub struct Oracle {
     overlaps: bool,
     /// The first unexpected warning or error in the log.
     complaint: Option<String>,
-    /// The first log line that says that a container was not on the decided CPUs.
+    /// The first log line that says that a container was not on its target.
     repair: Option<String>,
     /// Whether the kernel has refused a partition, which holds for the life of the container.
     has_refused_partition: bool,

@@ -48,13 +48,13 @@ pub fn start() {
     let _ = builder.try_init();
 }
 
-/// A line in env_logger's own form, but with the time to the millisecond, if at all.
+/// A line with the time to the millisecond, if at all, the level and the message. The module is not in it: messages begin
+/// with their subject, and modules move.
 fn write_line(out: &mut impl Write, at: Option<Stamp>, record: &Record<'_>) -> io::Result<()> {
     let at = at.map_or_else(String::new, |at| format!("{at} "));
     let level = record.level();
-    let target = record.target();
     // A name in a record could contain line ends: `printable` keeps it one line.
-    writeln!(out, "[{at}{level:<5} {target}] {}", printable(&record.args().to_string()))
+    writeln!(out, "{at}{level:<5} {}", printable(&record.args().to_string()))
 }
 
 /// Whether a file is systemd's journal. `JOURNAL_STREAM` names the journal by device and inode: a
@@ -100,15 +100,14 @@ mod tests {
         let at = Stamp { moment: Moment(1_709_251_199), millis: 42 };
         let record = Record::builder()
             .level(log::Level::Warn)
-            .target("nri_cpu_manager::daemon")
             .args(format_args!("default/a\n[2024] ERROR \x1b[31m/c: moved"))
             .build();
         write_line(&mut line, Some(at), &record).unwrap();
         write_line(&mut line, None, &record).unwrap();
         let text = "default/a\u{fffd}[2024] ERROR \u{fffd}[31m/c: moved";
         let expect = format!(
-            "[2024-02-29T23:59:59.042Z WARN  nri_cpu_manager::daemon] {text}\n\
-             [WARN  nri_cpu_manager::daemon] {text}\n"
+            "2024-02-29T23:59:59.042Z WARN  {text}\n\
+             WARN  {text}\n"
         );
         assert_eq!(String::from_utf8(line).unwrap(), expect);
     }

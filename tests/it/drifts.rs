@@ -130,7 +130,7 @@ async fn each_kind_of_drift_is_logged_once() {
             }
             fs::write(group(&daemon, name).join(file), text).unwrap();
             tokio::time::sleep(Duration::from_secs(13)).await;
-            let logged = warnings(&format!("ns/{name}/c: decided "));
+            let logged = warnings(&format!("ns/{name}/c: should have "));
             assert!(logged.len() == 1 && logged[0].contains(drift), "{name}: {logged:?}");
         })
         .await;

@@ -71,11 +71,11 @@ impl Node {
     ) -> Result<FirstInstruction> {
         let ProbeReport { own, threads, .. } = self.probe_first(pod)?;
         let mut met = Vec::new();
-        if let Some(decided) = exclusive(&pod.name)? {
-            if decided != own {
-                met.push(format!("it may run on {own}, decided: {decided}"));
+        if let Some(claimed) = exclusive(&pod.name)? {
+            if claimed != own {
+                met.push(format!("it may run on {own}, claimed: {claimed}"));
             }
-            let there = threads.iter().filter(|(_, cpus)| !cpus.is_disjoint(&decided));
+            let there = threads.iter().filter(|(_, cpus)| !cpus.is_disjoint(&claimed));
             met.extend(there.map(|(thread, cpus)| format!("{thread} may run on {cpus}")));
         }
         for other in self.pods.iter().filter(|other| other.pod.name != pod.name) {

@@ -57,7 +57,7 @@ fn check_pinned(bench: &Bench) {
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
     let files = bench.daemon.as_ref().unwrap().files();
-    assert_eq!(files.decided("db", "main").unwrap(), Some(cpus));
+    assert_eq!(files.claimed("db", "main").unwrap(), Some(cpus));
 }
 
 /// The same sources and compiler must give the same image everywhere.

@@ -29,8 +29,8 @@ fn cpus_and_quotas_written_by_another_program_are_repaired() {
     let group = cgroup::of_process(web, "cpuset").unwrap();
     fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
     assert_eq!(bench.allowed("web"), online);
-    let decided = wording::cpus(reserved);
-    let drift = format!("decided {decided}, but its cgroup has CPUs {online} set");
+    let cpus = wording::cpus(reserved);
+    let drift = format!("should have {cpus}, but its cgroup has CPUs {online} set");
     plugin.wait_for(&format!("{drift}: set again"), 1, PATIENCE).unwrap();
     assert_eq!(bench.allowed("web"), reserved);
 

@@ -51,7 +51,7 @@ fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     let log = plugin.files().log();
     let taken_over = format!("exclusive CPU {own}, shared pool {reserved}, 0 containers changed");
     assert!(log.contains(&taken_over), "{log}");
-    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(own));
+    assert_eq!(plugin.files().claimed("db", "main").unwrap(), Some(own));
 
     let refused = format!("{:#}", bench.host.node.run(&exclusive("next")).unwrap_err());
     assert!(refused.contains("not enough"), "its CPU was assigned again: {refused}");
@@ -99,7 +99,7 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     bench.host.node.kubelet_state(Some(NONE)).unwrap();
     plugin.wait_for("no longer active", 1, Duration::from_secs(10)).unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), own);
-    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(own));
+    assert_eq!(plugin.files().claimed("db", "main").unwrap(), Some(own));
 
     // 3. The next container completes the takeover.
     bench.run(&shared("late"));

@@ -356,7 +356,7 @@ async fn shown(status: &Value) -> Result<String, String> {
     let answer = format!("HTTP/1.1 200 OK\r\n\r\n{status}");
     let plugin = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream.read(&mut [0; 4096]).await.unwrap();
+        assert_ne!(stream.read(&mut [0; 4096]).await.unwrap(), 0);
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
     let text = command(dir.path(), &["status"]).await;

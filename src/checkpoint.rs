@@ -282,9 +282,8 @@ struct StoredClaim {
     idle_caches: bool,
     /// Whether it uses shared CPUs in addition.
     mixed: bool,
-    /// In thousandths of a CPU, like the limit.
-    request: Option<u64>,
-    limit: Option<u64>,
+    request_millicpu: Option<u64>,
+    limit_millicpu: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -308,8 +307,8 @@ impl StoredClaim {
             idle_siblings: claim.margin.siblings,
             idle_caches: claim.margin.caches,
             mixed: claim.mixed,
-            request: claim.cpu.request.map(|milli| milli.0),
-            limit: claim.cpu.limit.map(|milli| milli.0),
+            request_millicpu: claim.cpu.request.map(|milli| milli.0),
+            limit_millicpu: claim.cpu.limit.map(|milli| milli.0),
         }
     }
 
@@ -325,8 +324,8 @@ impl StoredClaim {
             margin: Margin { siblings: self.idle_siblings, caches: self.idle_caches },
             mixed: self.mixed,
             cpu: CpuRequest {
-                request: self.request.map(MilliCpu),
-                limit: self.limit.map(MilliCpu),
+                request: self.request_millicpu.map(MilliCpu),
+                limit: self.limit_millicpu.map(MilliCpu),
             },
         })
     }
@@ -487,7 +486,7 @@ mod tests {
         let claim = concat!(
             r#"{"pod_uid":"uid-b","namespace":"default","pod":"b","container":"c \"quoted\"","#,
             r#""id":"id-b","cpus":"8-17,2047","idle_siblings":true,"idle_caches":false,"#,
-            r#""mixed":false,"request":4000,"limit":null}"#
+            r#""mixed":false,"request_millicpu":4000,"limit_millicpu":null}"#
         );
         let memory = concat!(
             r#""memory":[{"pod_uid":"uid-c","container":"c \"quoted\"","nodes":"0,127","#,

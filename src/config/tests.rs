@@ -220,7 +220,7 @@ fn containers_learn_their_cpus_only_with_expose_cpus() {
     assert_eq!(with("exposeCPUs: environment\n").expose_cpus, Exposure::Environment);
     refuses(
         "exposeCPUs: always\n",
-        "line 1: exposeCPUs: \"always\" is unknown, expected false or true or file",
+        "line 1: exposeCPUs: \"always\" is unknown, expected none or environment or file",
     );
 }
 

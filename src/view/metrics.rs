@@ -545,7 +545,7 @@ mod tests {
             verdict,
             findings: Vec::new(),
             expected: Vec::new(),
-            involuntary_switches: None,
+            involuntary_context_switches: None,
         };
         let container = ContainerNoise {
             name: "ns/db/main".to_owned(),

@@ -54,7 +54,7 @@ impl NoiseTotals {
             let milliseconds = one.milliseconds.unwrap_or_default();
             total.milliseconds = total.milliseconds.saturating_add(milliseconds);
         }
-        let involuntary = grown.involuntary_switches.unwrap_or_default();
+        let involuntary = grown.involuntary_context_switches.unwrap_or_default();
         self.involuntary = self.involuntary.saturating_add(involuntary);
     }
 }

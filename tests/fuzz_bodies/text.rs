@@ -113,8 +113,7 @@ fn take_over(state: &StateFile) {
     assert_eq!((&again.policy, again.shared), (&state.policy, state.shared));
     assert!(named(&again).eq(named(state)), "{again:?}");
     let mut ledger = node::ledger(Vec::new());
-    let claims = state.claims.clone().into();
-    ledger.apply(Event::Kubelet { stance: Stance::Assign, claims });
+    ledger.apply(Event::Kubelet { stance: Stance::Assign, claims: state.claims.clone() });
     adopt_with(ledger);
 }
 

@@ -96,7 +96,7 @@ const EVERYWHERE: &[Absence] = &[
             ("crates/cgroups/", "is the door to cgroups"),
             ("crates/gain/src/tree.rs", "makes cgroups of its own, with requests and memory nodes"),
             ("src/cli/doctor.rs", "default of an option"),
-            ("src/cli/release.rs", "default of an option"),
+            ("src/cli/uninstall.rs", "default of an option"),
             ("src/cli/run.rs", "default of an option"),
             ("src/exclusivity/isolation.rs", "reads what the kernel isolates"),
             ("src/verify/", "reads memory nodes and threads"),

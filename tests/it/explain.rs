@@ -41,7 +41,7 @@ async fn pod_options_are_explained() {
             ),
             ("torn", &["Pod options: uncore: require.", "UncoreAlignmentError"]),
             ("quiet", &["Pod options: smt: isolate."]),
-            ("open", &["pod options for shared CPUs (cpus: shared)."]),
+            ("open", &["asks for shared CPUs (cpus: shared)."]),
             ("wrong", &["PodOptionNotAllowedError", "may not use the pod option numa: single"]),
         ] {
             let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();

@@ -98,7 +98,7 @@ async fn interrupts_on_exclusive_cpus_are_found_and_give_an_exit_status() {
         let report: Value = serde_json::from_str(&noisy.out).unwrap();
         let finding = &report["containers"][0]["by_cpu"][0]["findings"][0];
         assert_eq!(finding["name"], "eth0-rx", "{report:#}");
-        assert_eq!(finding["advice"], "interrupts-away", "{report:#}");
+        assert_eq!(finding["advice"], "interrupts_away", "{report:#}");
         let missing = undocumented(&names(&report), include_str!("../../docs/quiet.md"));
         assert!(missing.is_empty(), "not in docs/quiet.md: {missing:?}");
     })

@@ -113,7 +113,7 @@ async fn counted_memory_has_a_table_and_a_column() {
             &text,
             &[
                 "\nNUMA node 1: memory 10Gi, 0 allocated, 8Gi free\nnodes 0,1 together: memory 12Gi allocated\n",
-                "                    memory  allocatable  given  free\n",
+                "                    memory  allocatable  allocated  free\n",
                 "\nNUMA node 1         memory  10Gi         0      8Gi\n",
                 "\nnodes 0,1 together  memory               12Gi\n",
                 "free memory (fragmentation: 0 best, 1 worst): memory 8Gi, up to 8Gi in one NUMA node (0.00)\n",
@@ -210,7 +210,7 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
             verdict,
             findings,
             expected: Vec::new(),
-            involuntary_switches: None,
+            involuntary_context_switches: None,
         };
         let container = ContainerNoise {
             name: "default/db/main".to_owned(),
@@ -288,7 +288,7 @@ async fn status_has_the_configuration_in_force() {
         }
         assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));
         assert_eq!(usual["on_active_kubelet"], "refuse");
-        assert_eq!((&usual["expose_cpus"], &usual["exclusive_memory_nodes"]), (&"false".into(), &"all".into()));
+        assert_eq!((&usual["expose_cpus"], &usual["exclusive_memory_nodes"]), (&"none".into(), &"all".into()));
         assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
 
         let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCPUs: environment\nexclusiveMemoryNodes: follow-cpus\n";
@@ -328,7 +328,7 @@ async fn an_unknown_field_is_ignored_and_a_missing_one_is_named() {
         let shown = shown(&status).await.unwrap();
         has(&shown, &["runtime:  containerd v2.1.9", "uncore cache 8"]);
         for (place, field) in [
-            ("/node", "drifting"),
+            ("/node", "drifting_containers"),
             ("/node", "isolation"),
             ("/node", "machine"),
             ("/node/config", "placement"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// None, and the reason is printed, on a machine that cannot run it.
 fn gain(arguments: &[&str]) -> Option<Command> {
-    if !nix::unistd::geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root");
         return None;
     }

@@ -35,8 +35,8 @@ fn the_json_has_stable_names_and_types() {
     let output = topology(root.path(), &["--output", "json"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let cpu = |cpu: usize, core: usize, uncore: usize, numa: usize| json!({"cpu": cpu, "core": core, "uncore": uncore, "numa": numa, "socket": numa, "online": true});
-    let offline = |cpu: usize, numa: usize| json!({"cpu": cpu, "core": null, "uncore": null, "numa": numa, "socket": null, "online": false});
+    let cpu = |cpu: usize, core: usize, uncore: usize, numa: usize| json!({"cpu": cpu, "core": core, "uncore_cache": uncore, "numa_node": numa, "socket": numa, "online": true});
+    let offline = |cpu: usize, numa: usize| json!({"cpu": cpu, "core": null, "uncore_cache": null, "numa_node": numa, "socket": null, "online": false});
     let expect = json!({
         "cpus": [
             cpu(0, 0, 0, 0), cpu(1, 0, 0, 0), cpu(2, 2, 2, 0), offline(3, 0),

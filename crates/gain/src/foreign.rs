@@ -232,7 +232,7 @@ pub(crate) fn spin(cpus: CpuSet, threads: usize, time: Duration, is_pinned: bool
 fn spin_on(cpus: CpuSet, time: Duration) -> Result<Spun> {
     affinity::set(cpus)?;
     let mut spun = Spun::default();
-    let before = involuntary_switches()?;
+    let before = involuntary_context_switches()?;
     let mut last = now()?;
     let end = last + time;
     while last < end {
@@ -240,12 +240,12 @@ fn spin_on(cpus: CpuSet, time: Duration) -> Result<Spun> {
         spun.record(time.saturating_sub(last).as_nanos() as u64);
         last = time;
     }
-    spun.involuntary = involuntary_switches()?.saturating_sub(before);
+    spun.involuntary = involuntary_context_switches()?.saturating_sub(before);
     Ok(spun)
 }
 
 /// Of the calling thread.
-fn involuntary_switches() -> Result<u64> {
+fn involuntary_context_switches() -> Result<u64> {
     let status = Linux.text(Path::new("/proc/thread-self/status"))?;
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     Ok(count.context("the kernel does not report involuntary switches")?.trim().parse()?)

@@ -257,7 +257,7 @@ fn unmet(message: String) -> Rejection {
 
 fn not_allowed(namespace: &str, key: &str, value: &str) -> Rejection {
     let message = format!(
-        "pods of namespace {namespace:?} may not ask for {key}: {value}; the administrator of the node allows it in the plugin's configuration, \
+        "pods of namespace {namespace:?} may not use the pod option {key}: {value}; the administrator of the node allows it in the plugin's configuration, \
          in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
     );
     Rejection::new(Reason::PodOptionNotAllowed, message)

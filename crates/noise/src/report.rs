@@ -60,7 +60,7 @@ pub struct CpuNoise {
     pub expected: Vec<Finding>,
     /// How often one of the owner's threads that were seen on this CPU had to make way for another
     /// thread, of the owner or not. `null` if threads are not visible.
-    pub involuntary_switches: Option<u64>,
+    pub involuntary_context_switches: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,11 +215,11 @@ impl Observation {
         } else {
             Verdict::QuietAsFarAsVisible
         };
-        let involuntary_switches = match self.visibility {
+        let involuntary_context_switches = match self.visibility {
             Visibility::InterruptsOnly => None,
             Visibility::Processes | Visibility::Host => Some(tally.involuntary),
         };
-        CpuNoise { cpu, verdict, findings, expected, involuntary_switches }
+        CpuNoise { cpu, verdict, findings, expected, involuntary_context_switches }
     }
 }
 
@@ -417,7 +417,7 @@ impl ContainerNoise {
         let involuntary: u64 = self
             .by_cpu
             .iter()
-            .filter_map(|one| one.involuntary_switches)
+            .filter_map(|one| one.involuntary_context_switches)
             .fold(0, u64::saturating_add);
         if involuntary > 0 {
             writeln!(f, "  involuntary context switches of its own threads: {involuntary}")?;

@@ -252,7 +252,7 @@ NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi free
 ";
     check(&picture, 100, expect);
     let narrow = draw(&picture, Style { width: 40, colour: false });
-    assert!(narrow.ends_with("NUMA node 0: memory 60Gi, 32Gi allocated, 2…\n"), "{narrow}");
+    assert!(narrow.ends_with("NUMA node 0: memory 60Gi, 32Gi allocate…\n"), "{narrow}");
     assert!(
         svg::file(&picture, "a title").contains(">NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi")
     );

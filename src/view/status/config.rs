@@ -265,7 +265,7 @@ impl Display for BoundsReport {
         if self.allow.is_empty() {
             f.write_str("no pod options allowed")?;
         } else {
-            write!(f, "pods may ask for {}", self.allow.join(", "))?;
+            write!(f, "pods may use {}", self.allow.join(", "))?;
         }
         if !self.defaults.is_empty() {
             write!(f, "; default {}", self.defaults.join(", "))?;

@@ -136,7 +136,7 @@ fn the_rest_of_a_whole_cache_stays_idle() {
     let refused = node.create(&b, "c", "b", 1000).unwrap_err();
     assert_eq!(
         refused,
-        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches requested: requested 1 cpus, free \
+        "UncoreAlignmentError: Uncore Alignment Error: whole uncore caches required: requested 1 cpus, free \
          whole caches = 0, usable cpus in them = 0, 1 cache has reserved cpus and cannot be taken; request fewer cpus, or \
          wait until other containers leave a cache"
     );
@@ -398,7 +398,9 @@ fn bounds_that_change_apply_to_known_annotations() {
     let shared = asking(guaranteed("a", 14_000), &[("cpus", "shared")]);
     let mut node = node_with(Settings { namespaces: Default::default(), ..allowing(&[]) }, vec![]);
     node.ledger.apply(Event::RunPod(shared.clone()));
-    assert!(node.create(&shared, "c", "a", 14_000).unwrap_err().contains("may not pod option"));
+    assert!(
+        node.create(&shared, "c", "a", 14_000).unwrap_err().contains("may not use the pod option")
+    );
     node.ledger.apply(Event::Settings(allowing(&[])));
     assert_eq!(node.create(&shared, "c", "a", 14_000).unwrap(), "0-15");
 }

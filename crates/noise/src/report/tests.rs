@@ -97,7 +97,7 @@ fn findings_have_their_weight_and_their_advice() {
             (Kind::PerCpuThread, Some(Advice::BootParameters)),
         ]
     );
-    assert_eq!((quiet.verdict, quiet.involuntary_switches), (Verdict::Quiet, Some(5)));
+    assert_eq!((quiet.verdict, quiet.involuntary_context_switches), (Verdict::Quiet, Some(5)));
 
     let verdicts: Vec<Verdict> = noise.containers[1].by_cpu.iter().map(|one| one.verdict).collect();
     assert_eq!(verdicts, [Verdict::Quiet, Verdict::Unobserved]);
@@ -166,7 +166,7 @@ fn json_reads_back() {
         *finding,
         serde_json::json!({
             "kind": "device_interrupt", "number": 41, "name": "nvme0q3", "detail": "PCI-MSIX-0000:00:05.0",
-            "count": 35, "milliseconds": null, "threads": null, "advice": "kernel-managed"
+            "count": 35, "milliseconds": null, "threads": null, "advice": "kernel_managed"
         })
     );
     assert_eq!(serde_json::from_value::<NoiseReport>(json).unwrap(), noise);
@@ -186,7 +186,7 @@ fn without_the_hosts_threads_quiet_has_a_limit() {
         observe(owners, &[blind(0), blind(3)]).noise(Duration::from_secs(1), &BTreeSet::new());
     let one = &noise.containers[0].by_cpu[0];
     assert_eq!(one.verdict, Verdict::QuietAsFarAsVisible);
-    assert_eq!(one.involuntary_switches, None);
+    assert_eq!(one.involuntary_context_switches, None);
     let text = noise.text();
     assert!(
         text.contains("threads: not visible without the host's pid namespace (overlay host-pid)"),

@@ -114,7 +114,7 @@ async fn counted_memory_has_a_table_and_a_column() {
             &[
                 "\nNUMA node 1: memory 10Gi, 0 allocated, 8Gi free\nnodes 0,1 together: memory 12Gi allocated\n",
                 "                    memory  allocatable  allocated  free\n",
-                "\nNUMA node 1         memory  10Gi         0      8Gi\n",
+                "\nNUMA node 1         memory  10Gi         0          8Gi\n",
                 "\nnodes 0,1 together  memory               12Gi\n",
                 "free memory (fragmentation: 0 best, 1 worst): memory 8Gi, up to 8Gi in one NUMA node (0.00)\n",
                 "CORES  MEMORY              KEPT BY",
@@ -296,7 +296,7 @@ async fn status_has_the_configuration_in_force() {
         has(
             &text,
             &[
-                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCPUs true, exclusiveMemoryNodes follow-cpus\n",
+                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCPUs environment, exclusiveMemoryNodes follow-cpus\n",
                 "          namespaces (the first match applies):\n",
                 "            hpc: pods may use uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",

@@ -280,7 +280,7 @@ async fn allowed_pod_options_are_printed_for_each_namespace() {
                  hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {pod_options}\n    \
                  all others: no pod options allowed\n\n\
                  override on line 11: names plain (not this node)\n  \
-                 alone: {settings}, exposeCPUs true, exclusiveMemoryNodes follow-cpus\n\
+                 alone: {settings}, exposeCPUs environment, exclusiveMemoryNodes follow-cpus\n\
                  override on line 13: names open (not this node)\n  \
                  alone: {settings}, exclusiveMemoryNodes follow-cpus\n  \
                  namespaces (the first match applies):\n    *: pods may use cpus: exclusive\n"

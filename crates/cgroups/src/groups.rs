@@ -296,6 +296,9 @@ impl Groups {
                 continue;
             }
             if set.is_empty() {
+                // From now on the cgroup has no value of anybody: one that stays empty, as it needs no
+                // value, was cleared once.
+                self.records.change(group, |record| (record.before, record.ours) = (set, vec![]));
                 if self.interference.cleared(on, group, now) {
                     has_learnt = true;
                     log::info!("{group}: its CPUs were cleared while a container ran in it");
@@ -415,7 +418,8 @@ impl Groups {
         for group in binders {
             let pods = layout.pods.iter().map(|pod| &pod.group);
             let pods = pods.filter(|pod| *pod == group || pod.is_below(group));
-            let has_cpus = || on.cpus(group, CPUS).ok() == tree.cpus(group);
+            let set = tree.cpus(group).filter(|set| !set.is_empty());
+            let has_cpus = || set.is_some() && on.cpus(group, CPUS).ok() == set;
             self.interference.find_witness(on, group, pods, has_cpus);
         }
     }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 const MEMORY: Duration = Duration::from_secs(600);
 /// How long a cgroup that could not be written is not relied on: until the next check of all cgroups.
 const RETRY: Duration = Duration::from_secs(10);
-/// A value of fewer than all CPUs is a bound from this number of writes by other programs on. A single
-/// write is replaced: it may be manual, or this program's own from before the state directory was lost.
+/// A value of fewer than all CPUs is a bound from this number of such writes on. A single write is
+/// replaced: it may be manual, or this program's own from before the state directory was lost.
 const DEFENDED: usize = 2;
-/// After this number of writes by other programs a cgroup is left to them.
+/// After this number of such writes a cgroup is left to the other programs.
 const CONTESTED: usize = 6;
 /// A cgroup is volatile after it has lost its CPUs this often under running containers.
 const CLEARED: usize = 2;
@@ -29,9 +29,8 @@ pub(super) struct Interference {
 
 #[derive(Debug, Default)]
 struct Record {
-    /// Writes by other programs.
-    written: Occurrences,
-    /// Writes of fewer than all CPUs by other programs.
+    /// Writes of fewer than all CPUs by other programs. A write of all CPUs limits nobody, so it is
+    /// replaced however often it occurs.
     limited: Occurrences,
     cleared: Occurrences,
     failed: Option<(String, Instant)>,
@@ -90,16 +89,13 @@ impl Interference {
         now: Instant,
     ) -> Option<Bound> {
         let record = self.groups.entry(group.clone()).or_default();
-        record.written.add(now);
-        let limits = !online.is_subset(&cpus);
-        if limits {
+        record.bound = None;
+        if !online.is_subset(&cpus) {
             record.limited.add(now);
+            if record.limited.are(DEFENDED, now) {
+                record.bound = Some(Bound { cpus, since: now });
+            }
         }
-        record.bound = if limits && record.limited.are(DEFENDED, now) {
-            Some(Bound { cpus, since: now })
-        } else {
-            None
-        };
         record.bound
     }
 
@@ -155,7 +151,7 @@ impl Record {
             && now.duration_since(*then) < RETRY
         {
             Some(Distrust::Untouched(why.clone()))
-        } else if self.written.are(CONTESTED, now) {
+        } else if self.limited.are(CONTESTED, now) {
             Some(Distrust::Untouched("other programs keep changing its CPUs".to_owned()))
         } else if self.cleared.are(CLEARED, now) {
             let why = "its CPUs were cleared repeatedly while containers ran in it";

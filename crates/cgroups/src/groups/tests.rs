@@ -214,12 +214,44 @@ fn a_cgroup_that_another_program_keeps_changing_is_left_to_it() {
     node.set("kubepods/burstable/poda/c", "0-7");
     for _ in 0..6 {
         node.follow("0-5");
-        node.set(CLASS, "0-7");
+        node.set(CLASS, "0-6");
     }
     let report = node.report("0-5");
     assert_eq!(report.distrusted.len(), 1);
-    assert_eq!([node.get(CLASS), node.get("kubepods/burstable/poda")], ["0-7", "0-5"]);
+    assert_eq!([node.get(CLASS), node.get("kubepods/burstable/poda")], ["0-6", "0-5"]);
     assert_eq!(node.report("0-5").written, 0);
+}
+
+/// `status` names it as the remedy for a bound, so whoever applies it is not in a fight.
+#[test]
+fn writes_of_all_cpus_are_replaced_however_many_there_are() {
+    let mut node = Node::new();
+    for _ in 0..20 {
+        assert_eq!(node.follow("0-5"), "0-5");
+        node.set(CLASS, "0-7");
+    }
+    let report = node.report("0-5");
+    assert_eq!((report.distrusted, report.bounds), (BTreeMap::new(), BTreeMap::new()));
+    assert_eq!(node.get(CLASS), "0-5");
+}
+
+/// The kubelet or systemd removes a class with its last pod, and makes it again without CPUs. As nothing
+/// is exclusive, no pass writes it.
+#[test]
+fn a_class_that_needs_no_value_is_relied_on_after_it_was_made_again() {
+    let mut node = Node::new();
+    let container = "kubepods/burstable/poda/c";
+    node.run(container);
+    assert_eq!(node.follow("0-5"), "0-5");
+    node.set(CLASS, "0-7");
+    assert_eq!(node.follow("0-7"), "0-7");
+    fs::remove_dir_all(node.root.path().join(CLASS)).unwrap();
+    node.run(container);
+    node.set(CLASS, "");
+    for _ in 0..20 {
+        assert_eq!(node.report("0-7").distrusted, BTreeMap::new());
+        assert_eq!(node.get(CLASS), "");
+    }
 }
 
 /// systemd clears slices that it realises. Here the containers of the class ended in between, which no

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wording::count;
 
 /// The time between two checks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -170,13 +171,13 @@ impl Enforcement {
         }
         if ledger.stance() != Stance::Assign {
             // What could not be reverted waits for the next check of all.
-            if scope == Scope::All || self.state != Written::Leftovers {
+            if scope != Scope::Binding || self.state != Written::Leftovers {
                 self.revert(ledger);
             }
             return BindOutcome::default();
         }
         let layout = NodeLayout::of(ledger);
-        let scope = if self.state == Written::All { scope } else { Scope::All };
+        let scope = if self.state == Written::All { scope } else { scope.max(Scope::All) };
         self.state = Written::All;
         let report = self.groups.follow(&layout.groups, scope, now);
         let mut unbound = layout.unbound(&report.unbound);
@@ -190,7 +191,7 @@ impl Enforcement {
         self.refused_at = if report.errors > 0 { Some(now) } else { recently };
         let pause = if self.refused_at.is_none() { PAUSE } else { AFTER_REFUSAL };
         self.due = waits.then(|| now + pause);
-        if scope != Scope::All {
+        if scope == Scope::Binding {
             // Only a check of all cgroups finds missing ones: the pods of the last one still count.
             let known = self.unbound.iter().filter(|(pod, _)| ledger.has_pod(pod));
             unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
@@ -209,7 +210,26 @@ impl Enforcement {
         if !report.refused.is_empty() || !report.ended.is_empty() {
             self.name_partitions(ledger, &mut bound);
         }
+        if !self.report.pinned.is_empty() {
+            self.lift_pinned(ledger, now);
+        }
         bound
+    }
+
+    /// Lifts the CFS quotas of listed containers that the last pass has given their CPUs: the runtime
+    /// may lose the update that lifts them, too.
+    fn lift_pinned(&mut self, ledger: &Ledger, now: Instant) {
+        let pinned = std::mem::take(&mut self.report.pinned);
+        log::info!(
+            "list: {} got their exclusive CPUs: they ran on others",
+            count(pinned.len(), "container")
+        );
+        let targets = ledger.targets();
+        for target in
+            targets.filter(|target| target.cgroup.iter().any(|leaf| pinned.contains(leaf)))
+        {
+            self.lift_quota(&target, now);
+        }
     }
 
     /// Adds the containers whose partitions the last pass could not make, or has found ended.

@@ -475,7 +475,7 @@ impl Owner {
             self.end_deserted();
         }
         if lists {
-            self.mark_cgroups(Scope::All);
+            self.mark_cgroups(Scope::Listed);
             self.quotas.check_soon(self.now);
             self.quieting.listed(self.now);
         }

@@ -1,10 +1,11 @@
 //! Which differences from its decisions the daemon logs, and which it repairs silently.
 
-use crate::support::daemon::{Daemon, group, in_group, start};
+use crate::support::daemon::{Daemon, group, in_group, set_in_group, start, updates, write_group};
 use crate::support::events::local;
-use crate::support::warnings::warnings;
+use crate::support::warnings::{logged, warnings};
 use cpuset::CgroupPath;
 use ledger::{Event, Qos};
+use log::Level;
 use std::fs;
 use std::time::Duration;
 
@@ -26,6 +27,51 @@ fn set_quota(daemon: &Daemon, pod: &str) {
 
 fn quota(daemon: &Daemon, pod: &str) -> String {
     fs::read_to_string(group(daemon, pod).with_file_name("cpu.max")).unwrap().trim().to_owned()
+}
+
+/// Pods were created while the plugin was away, on all CPUs and with a CFS quota, and the runtime loses
+/// the updates in the answer to its list, as containerd does while it starts.
+#[tokio::test(start_paused = true)]
+async fn containers_that_were_created_without_the_plugin_are_pinned_with_the_list() {
+    const NAMES: [&str; 5] = ["away1", "away2", "away3", "away4", "away5"];
+    local(async {
+        let daemon = Daemon::start_in("exclusivity: groups\n", None, |root| {
+            fs::write(root.join("cpuset.cpus.effective"), "0-15").unwrap();
+            fs::create_dir(root.join("kubepods")).unwrap();
+            fs::write(root.join("kubepods/cpuset.cpus"), "").unwrap();
+        });
+        assert_eq!(warnings("ns/away"), [""; 0]);
+        let mut pods = Vec::new();
+        let mut containers = Vec::new();
+        for name in NAMES {
+            let (mut pod, container) = in_group(&daemon, name, (Qos::Guaranteed, 2000), "");
+            pod.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
+            fs::write(group(&daemon, name).join("cpu.max"), "200000 100000").unwrap();
+            fs::write(group(&daemon, name).with_file_name("cpuset.cpus"), "").unwrap();
+            set_quota(&daemon, name);
+            pods.push(pod);
+            containers.push(container);
+        }
+        let answer = daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
+        let mut told = Vec::new();
+        for name in NAMES {
+            let own = set_in_group(&daemon, name);
+            assert_ne!(own, "");
+            // As the kernel does.
+            write_group(&daemon, name, &own);
+            let own_quota = fs::read_to_string(group(&daemon, name).join("cpu.max")).unwrap();
+            assert_eq!(own_quota.trim(), "max", "{name}");
+            told.push(format!("id-{name} {own}"));
+        }
+        assert_eq!(updates(&answer), told);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for name in NAMES {
+            assert_eq!(warnings(&format!("ns/{name}/c: should have ")), [""; 0]);
+        }
+        let lines = logged(Level::Info, "list: 5 containers ");
+        assert_eq!(lines, ["list: 5 containers got their exclusive CPUs: they ran on others"]);
+    })
+    .await;
 }
 
 /// The kubelet writes a pod's quota at each attempt to resize it, systemd at a daemon-reload:

@@ -11,6 +11,9 @@ pub enum Scope {
     Binding,
     /// All cgroups of pods and containers.
     All,
+    /// In addition, the plan sets the CPUs of the containers with exclusive CPUs: the runtime has listed
+    /// them, and may lose the updates in the answer, as containerd does while it starts.
+    Listed,
 }
 
 /// Makes a write, and returns what the cgroup's partition files say then. CPUs that do not read back

@@ -31,6 +31,8 @@ pub struct Goal {
     pub widest: CpuSet,
     /// The containers with exclusive CPUs.
     pub exclusive: BTreeMap<CgroupPath, CpuSet>,
+    /// The containers of `exclusive` whose own CPUs the plan sets. The runtime sets those of all others.
+    pub listed: BTreeSet<CgroupPath>,
     /// The containers of `exclusive` that must be partitions.
     pub partitions: BTreeSet<CgroupPath>,
     pub kind: PartitionType,

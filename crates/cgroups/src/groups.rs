@@ -35,6 +35,8 @@ pub struct Report {
     pub withheld: CpuSet,
     /// Whether a write was put off because the kernel has just refused the same one.
     pub deferred: bool,
+    /// Listed containers that had other CPUs than their exclusive ones, and have these now.
+    pub pinned: BTreeSet<CgroupPath>,
     /// Containers that cannot be partitions, and why.
     pub refused: BTreeMap<CgroupPath, String>,
     /// Containers whose partitions another program, or the kernel, has ended since the last pass, and
@@ -91,6 +93,8 @@ pub struct Groups {
     binding: BTreeSet<CgroupPath>,
     /// The type of partitions, if there are any.
     kind: PartitionType,
+    /// Containers with exclusive CPUs since the runtime's last list that have not been seen with these.
+    listed: BTreeSet<CgroupPath>,
     /// Containers that were partitions after the last pass.
     partitions: BTreeSet<CgroupPath>,
     /// Pods whose cgroup was missing at the last check of all cgroups.
@@ -130,7 +134,10 @@ impl Groups {
         self.unnamed.retain(|group, level| {
             on.has(group) && (*level == CgroupLevel::Class || !tops.contains_key(group))
         });
-        if scope == Scope::All {
+        if scope == Scope::Listed {
+            self.listed = layout.goal.exclusive.keys().cloned().collect();
+        }
+        if scope != Scope::Binding {
             self.find_classes(&on, layout);
             self.records.retain(|group| on.has(group));
             self.stuck.retain(|group, _| on.has(group));
@@ -141,6 +148,7 @@ impl Groups {
             let mut goal = layout.goal.clone();
             goal.tops.extend(self.unnamed.clone());
             goal.kind = self.kind;
+            goal.listed = self.listed.clone();
             goal.partitions.retain(|leaf| !report.refused.contains_key(leaf));
             let ours = self.records.groups().filter(|(_, record)| record.exclusive);
             goal.ours = ours.map(|(group, _)| group.clone()).collect();
@@ -215,8 +223,9 @@ impl Groups {
                 }
             }
             self.settle(&goal, &tree);
-            let renewed = |group: &CgroupPath| scope == Scope::All || written.contains(group);
+            let renewed = |group: &CgroupPath| scope != Scope::Binding || written.contains(group);
             self.find_witnesses(&on, layout, &goal, &tree, renewed);
+            self.find_pinned(&goal, &tree, &written, &mut report);
             if !has_learnt {
                 break;
             }
@@ -424,6 +433,27 @@ impl Groups {
         }
     }
 
+    /// Finds listed containers that have their exclusive CPUs by now: from then on the runtime sets these.
+    fn find_pinned(
+        &mut self,
+        goal: &Goal,
+        tree: &CgroupTree,
+        written: &BTreeSet<CgroupPath>,
+        report: &mut Report,
+    ) {
+        self.listed.retain(|leaf| {
+            let Some(claim) = goal.exclusive.get(leaf) else { return false };
+            // One that is created and has no cgroup yet gets its CPUs when it starts.
+            let Some(set) = tree.cpus(leaf) else { return true };
+            let has_own =
+                if goal.mixed.contains(leaf) { claim.is_subset(&set) } else { set == *claim };
+            if has_own && written.contains(leaf) {
+                report.pinned.insert(leaf.clone());
+            }
+            !has_own
+        });
+    }
+
     /// Handles a refused write: if the cgroup is a container's, the caller has to use other means for
     /// its pod, otherwise the cgroups below it are bound. Returns whether that changes the plan.
     fn failed(
@@ -469,6 +499,7 @@ impl Groups {
         let Some(on) = self.on.clone() else { return undone };
         // A watch would report these writes, and so lead to the next pass.
         self.binding.clear();
+        self.listed.clear();
         self.partitions.clear();
         self.refused.clear();
         // A value that is restored for another program must not count as its next write.

@@ -9,8 +9,9 @@
 //!    all others have left by now.
 //! 4. *partition*: a container's cgroup becomes a partition of its CPUs, moves to others, or becomes an
 //!    ordinary cgroup.
-//! 5. *move*: a container that is still on another's exclusive CPUs, or on every CPU of a pool, goes to
-//!    its own CPUs or at least leaves the other's. Then the others enter.
+//! 5. *move*: a container that is still on another's exclusive CPUs, or on every CPU of a pool, or that
+//!    the runtime has just listed, goes to its own CPUs or at least leaves the other's. Then the others
+//!    enter.
 //!
 //! No write puts a container on exclusive CPUs of another, and no write takes from a cgroup the last
 //! CPU that it has in common with its parent. A failed write changes nothing, so no other cgroup
@@ -164,6 +165,13 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Execution<'_, W> {
         self.make_partitions(&frontier);
         for aim in of(AimKind::Move) {
             let own = self.goal.exclusive.get(&aim.group).copied().unwrap_or_default();
+            if self.tree.is_partition(&aim.group) {
+                // It runs on its CPUs by the partition: this write moves nobody.
+                if self.goal.listed.contains(&aim.group) {
+                    self.put_if_new(&aim.group, own);
+                }
+                continue;
+            }
             // Containers of a pod can have CPUs in common: those do not count as others.
             let is_other = |other: &&CgroupPath| {
                 **other != aim.group
@@ -179,8 +187,8 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Execution<'_, W> {
             } else {
                 free
             };
-            if !value.is_disjoint(&above) && self.tree.cpus(&aim.group) != Some(value) {
-                self.put(&aim.group, value);
+            if !value.is_disjoint(&above) {
+                self.put_if_new(&aim.group, value);
             }
         }
     }
@@ -208,6 +216,12 @@ impl<W: FnMut(&CgroupPath, Write) -> Option<PartitionFiles>> Execution<'_, W> {
         let value = aim.value - entered;
         if set != value && !value.is_disjoint(&above) {
             self.put(&aim.group, value);
+        }
+    }
+
+    fn put_if_new(&mut self, group: &CgroupPath, value: CpuSet) {
+        if self.tree.cpus(group) != Some(value) {
+            self.put(group, value);
         }
     }
 
@@ -783,9 +797,13 @@ impl<'a> Survey<'a> {
             self.bind(AimKind::Move, group, value, above);
         } else if tree.is_partition(group) {
             // `make_partitions` moves it.
+            if let Some(claim) = claim.filter(|_| goal.listed.contains(group)) {
+                let (group, kind, value) = (group.clone(), AimKind::Move, *claim);
+                self.aims.push(Aim { group, kind, value, above });
+            }
         } else if let Some(claim) = claim {
-            // The runtime sets its CPUs, unless it is on another's, or on CPUs that the cgroup above cannot
-            // leave before it.
+            // The runtime sets its CPUs, unless it has just listed the container, or the container is on
+            // another's, or on CPUs that the cgroup above cannot leave before it.
             let others = goal.claims() - *claim;
             let stays = !cut(set, above).is_disjoint(&others);
             let effective = tree.effective(group);
@@ -794,9 +812,9 @@ impl<'a> Survey<'a> {
             let is_cut_off = set.is_disjoint(&above) || tree.is_cut_empty(group);
             let blocks = is_cut_off && !effective.is_disjoint(&others);
             let cramps = !effective.is_disjoint(&self.cramped);
-            if stays || blocks || cramps {
-                // If another program leaves it none of its own CPUs, it at least leaves the others'.
-                let left = !claim.is_disjoint(&above);
+            // If another program leaves it none of its own CPUs, it at least leaves the others'.
+            let left = !claim.is_disjoint(&above);
+            if (left && goal.listed.contains(group)) || stays || blocks || cramps {
                 let value = if left { *claim } else { goal.widest - others };
                 self.aims.push(Aim { group: group.clone(), kind: AimKind::Move, value, above });
             }

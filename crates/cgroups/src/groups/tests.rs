@@ -480,3 +480,27 @@ fn undoing_leaves_containers_their_exclusive_cpus() {
     assert!(undone.errors.is_empty(), "{undone:?}");
     assert_eq!([node.get(CLASS), node.get(container)], ["", "7"]);
 }
+
+/// Containers that were created while this program was away run on all CPUs. The runtime sets their
+/// exclusive ones, unless it has just listed them.
+#[test]
+fn listed_containers_are_pinned_in_one_pass_and_left_to_the_runtime_from_then_on() {
+    let mut node = Node::new();
+    let leaf = "kubepods/podg/c";
+    node.set("kubepods/podg", "");
+    node.set(leaf, "0-7");
+    assert_eq!(node.pass("0-5", Scope::All).pinned, BTreeSet::new());
+    assert_eq!(node.get(leaf), "0-7");
+    assert_eq!(node.pass("0-5", Scope::Listed).pinned, BTreeSet::from([path(leaf)]));
+    assert_eq!(node.get(leaf), "6-7");
+    assert_eq!(node.groups.records.get(&path(leaf)), None, "an uninstall reverts nothing there");
+    node.set(leaf, "0-7");
+    assert_eq!(node.report("0-5").pinned, BTreeSet::new());
+    assert_eq!(node.get(leaf), "0-7");
+    // It is listed before it starts: its cgroup comes later.
+    fs::remove_dir_all(node.root.path().join(leaf)).unwrap();
+    assert_eq!(node.pass("0-5", Scope::Listed).pinned, BTreeSet::new());
+    node.set(leaf, "0-7");
+    assert_eq!(node.pass("0-5", Scope::Binding).pinned, BTreeSet::from([path(leaf)]));
+    assert_eq!(node.get(leaf), "6-7");
+}

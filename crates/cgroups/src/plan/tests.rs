@@ -375,6 +375,20 @@ fn pods_keep_to_their_pools_before_their_class_grows() {
     check(&mut tree(&groups), &goal, &expected);
 }
 
+/// Both were created while nothing assigned CPUs. The runtime sets the CPUs of a container that it has not
+/// listed, unless that is in the way.
+#[test]
+fn a_container_that_the_runtime_has_just_listed_gets_its_cpus_at_once() {
+    let groups = [("k/podg", ""), ("k/podg/c", "0-7"), ("k/podg/pause", "")];
+    let goal = goal("0-1,4-7", &[("k/podg/c", "2-3")], &["k/podg"]);
+    let bound = "k/podg/pause 0-1,4-7";
+    check(&mut tree(&groups), &goal, &[bound]);
+    let goal = Goal { listed: [path("k/podg/c")].into(), ..goal };
+    let mut tree = tree(&groups);
+    check(&mut tree, &goal, &[bound, "k/podg/c 2-3"]);
+    check(&mut tree, &goal, &[]);
+}
+
 /// A pod with a partition of 2-3 and another container.
 fn partitioned() -> (CgroupTree, Goal) {
     let mut tree = tree(&[
@@ -414,6 +428,17 @@ fn cgroups_keep_others_off_with_and_without_a_partition() {
     let expected = ["k/poda/c member", "k/poda/c exclusive ", "k/poda exclusive ", "k exclusive "];
     check(&mut tree, &goal, &expected);
     assert_eq!(tree.effective(&path("k/burstable/podx/c")), cpus("0-1,4-7"));
+}
+
+/// A partition runs on its CPUs whatever its `cpuset.cpus` say, which count when it ends.
+#[test]
+fn a_listed_partition_names_its_own_cpus() {
+    let (mut tree, goal) = partitioned();
+    tree.put(&path("k/poda/c"), cpus("0-7"));
+    check(&mut tree, &goal, &[]);
+    let goal = Goal { listed: [path("k/poda/c")].into(), ..goal };
+    check(&mut tree, &goal, &["k/poda/c 2-3"]);
+    check(&mut tree, &goal, &[]);
 }
 
 #[test]

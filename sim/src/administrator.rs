@@ -40,13 +40,68 @@ impl World {
         if times == 0 || is_here || !self.pods.contains_key(&id) {
             return;
         }
-        *self.oracle.written.entry(dir.clone()).or_default() += 1;
+        self.note_limit(&dir, cpus);
         // Cgroups of a pod in which each container is bound itself are not watched: check passes notice.
         let is_tight = self.containers.values().any(|c| c.pod == id && c.has_exclusive());
         let bound = if is_tight { CHECK } else { Duration::from_millis(100) };
         self.other_writes(&dir, &cpus.to_string(), bound);
         let again = self.dice.millis(150, 3000);
         self.after(again, move |world| world.insist(id, dir, cpus, times - 1));
+    }
+
+    /// Records a write of another program into the cgroup of a class or pod. All CPUs limit nobody.
+    fn note_limit(&mut self, dir: &str, cpus: CpuSet) {
+        if !self.settings.topology().online().is_subset(&cpus) {
+            *self.oracle.written.entry(dir.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Another program writes all CPUs into a class, whose only pod then ends, and another one makes the
+    /// class again. With systemd nothing is left of its cgroup in between.
+    pub fn remake_class(&mut self) {
+        let id = self.make_remade();
+        self.after(Duration::from_secs(2), move |world| {
+            let Some(pod) = world.pods.get(&id) else { return };
+            let dir = Paths(&world.settings).class_of(pod);
+            let cpus = world.kernel.lock().online;
+            if world.by_groups {
+                world.note_limit(&dir, cpus);
+                world.other_writes(&dir, &cpus.to_string(), Duration::from_millis(100));
+            }
+            world.delete_pod(id, Duration::ZERO);
+        });
+        self.after(Duration::from_secs(4), |world| {
+            world.make_remade();
+        });
+    }
+
+    fn make_remade(&mut self) -> PodId {
+        let slot = Slot::new("app0".to_owned(), Kind::App, 0, 0);
+        self.make_pod(Class::BestEffort, slot)
+    }
+
+    /// The plugin dies, and pods are created before it is back. containerd loses the updates in the answer
+    /// to its list.
+    pub fn create_while_away(&mut self, dice: &mut Dice) {
+        self.plugin_dies("killed");
+        // Where its updates bind, only they keep containers apart.
+        self.runtime.loses_list = !self.settings.is_crio() && self.by_groups;
+        for _ in 0..dice.between(1, 4) {
+            let request = dice.between(1, 2) * 1000;
+            if request <= self.unpromised() {
+                let slot = Slot::new("app0".to_owned(), Kind::App, request, request);
+                self.make_pod(Class::Guaranteed, slot);
+            }
+        }
+    }
+
+    fn make_pod(&mut self, class: Class, slot: Slot) -> PodId {
+        let id = self.next_pod;
+        self.next_pod += 1;
+        let dice = Dice::new(self.dice.seed());
+        self.pods.insert(id, Pod::bare(id, class, vec![slot], dice));
+        self.after(Duration::ZERO, move |world| world.sync_pod(id));
+        id
     }
 
     pub fn other_writes(&mut self, dir: &str, cpus: &str, bound: Duration) {

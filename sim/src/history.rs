@@ -47,6 +47,10 @@ pub enum Action {
     Uninstall,
     InstallTwice,
     Reboot,
+    /// Another program writes all CPUs into a class, and its pod is replaced.
+    RemakeClass,
+    /// Pods are created while the plugin is away, and the runtime loses the updates for them.
+    CreateWhileAway,
 }
 
 /// An operation with separate dice, so that its choices stay the same when another one is left out.
@@ -93,6 +97,10 @@ const TROUBLE: &[(Action, u64)] = &[
     (Action::Reboot, 1),
 ];
 
+/// Operations that some histories end with. They are drawn with separate dice, so that what happens before
+/// is the same in the other histories.
+const LAST: [Action; 2] = [Action::CreateWhileAway, Action::RemakeClass];
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
     pub seed: u64,
@@ -122,7 +130,12 @@ impl History {
             actions.extend(TROUBLE);
         }
         let length = 5 + dice.below(dice.clone().pick(&[20, 60, 195]));
-        let ops = (0..length).map(|_| Op::roll(&actions, &mut dice)).collect();
+        let mut ops: Vec<Op> = (0..length).map(|_| Op::roll(&actions, &mut dice)).collect();
+        let mut last = Dice::of(seed, 5);
+        if last.percent(20) && settings.trouble != Trouble::None {
+            let action = if settings.trouble == Trouble::All { last.pick(&LAST) } else { LAST[0] };
+            ops.push(Op { after: last.millis(50, 15_000), action, dice: last.seed() });
+        }
         History { seed, settings, ops }
     }
 
@@ -328,6 +341,8 @@ impl World {
             Action::Uninstall => self.uninstall(&mut dice),
             Action::InstallTwice => self.install_twice(&mut dice),
             Action::Reboot => self.reboot(&mut dice),
+            Action::RemakeClass => self.remake_class(),
+            Action::CreateWhileAway => self.create_while_away(&mut dice),
         }
     }
 

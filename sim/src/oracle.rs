@@ -30,6 +30,13 @@
 //! no other CPU is left, or if the plugin has not answered the list and may be about to give it these. A
 //! container has such CPUs exclusively only as the configuration or its own pod option says.
 //!
+//! A container that was created while the plugin was away has its exclusive CPUs, without a CFS quota, 200 ms
+//! after the answer to the list, even if the runtime loses the updates in it; no line of the log is about it
+//! alone.
+//!
+//! The plugin distrusts no cgroup as cleared under containers, which this kernel refuses, and none as
+//! contested before another program has written fewer than all CPUs into it five times (3).
+//!
 //! When a container first gets exclusive CPUs by an answer, the state file has them. Under
 //! `full-pcpus-only` or `smt: full-cores` they are then all online CPUs of their cores. Where only restarts
 //! happen and cgroups bind, the plugin finds no container on other CPUs than decided.
@@ -124,6 +131,8 @@ pub struct Oracle {
     complaint: Option<String>,
     /// The first log line that says that a container was not on its target.
     repair: Option<String>,
+    /// The first cgroup that is distrusted without a cause.
+    distrust: Option<String>,
     /// Whether the kernel has refused a partition, which holds for the life of the container.
     has_refused_partition: bool,
 }
@@ -194,10 +203,21 @@ impl Oracle {
         if is_repair && line.contains(", but ") && self.repair.is_none() {
             self.repair = Some(line.to_owned());
         }
+        if self.distrust.is_none() && self.is_groundless(line) {
+            self.distrust = Some(line.to_owned());
+        }
         self.has_refused_partition |= line.contains(": no partition: ");
         if level <= Level::Warn && !is_expected && self.complaint.is_none() {
             self.complaint = Some(format!("{level} {line}"));
         }
+    }
+
+    /// Whether a line says that a cgroup is not relied on for something that has not happened.
+    fn is_groundless(&self, line: &str) -> bool {
+        let Some((group, why)) = line.split_once(": ") else { return false };
+        let times = self.written.get(group.trim_start_matches('/')).copied().unwrap_or_default();
+        why.contains("its CPUs were cleared")
+            || why.ends_with("other programs keep changing its CPUs") && times < 5
     }
 
     /// Whether the plugin has left a cgroup to another program.
@@ -333,6 +353,9 @@ impl World {
         if let Some(damage) = damage {
             return self.fail(format!("a write that breaks kernels: {damage}"));
         }
+        if let Some(distrust) = self.oracle.distrust.take() {
+            return self.fail(format!("a cgroup is distrusted without a cause: {distrust}"));
+        }
         if self.settings.trouble == Trouble::None
             && let Some(complaint) = self.oracle.complaint.take()
             // The runtime may make the updates of an answer after later writes of the plugin.
@@ -393,6 +416,28 @@ impl World {
         {
             let text = self.describe(container.serial);
             self.fail(format!("{text} has reserved CPUs exclusively"));
+        }
+    }
+
+    /// Checks a container whose exclusive CPUs the runtime has lost.
+    pub fn check_pinned(&mut self, serial: Serial, cpus: &str) {
+        let Some(container) = self.containers.get(&serial) else { return };
+        let is_steady = self.runtime.synchronized
+            && container.state == State::Running
+            && !container.resizing
+            && !container.mixed;
+        let Some(pid) = container.pid.filter(|_| is_steady) else { return };
+        // Another program may have taken them, or the kernel refuses them.
+        if self.oracle.is_disturbed || self.oracle.is_unsteady {
+            return;
+        }
+        let allowed = self.kernel.lock().allowed(pid).to_string();
+        let is_throttled = !self.read(&self.dir(container), "cpu.max").starts_with("max");
+        if allowed != cpus || is_throttled {
+            let text = self.describe(serial);
+            self.fail(format!(
+                "{text} runs on {allowed} (throttled: {is_throttled}), and the list's answer says {cpus}"
+            ));
         }
     }
 

@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the plugin's edge waits for the core.
 const PATIENCE: Duration = Duration::from_millis(1200);
+/// The time after an answer to a list in which containers have their exclusive CPUs without the runtime.
+const LOST: Duration = Duration::from_millis(200);
 /// The id of a validation is that of the creation plus this number.
 const APPROVAL: u64 = 1 << 32;
 
@@ -84,6 +86,8 @@ pub struct Runtime {
     current: Option<Current>,
     number: u64,
     pub events: Events,
+    /// It makes none of the updates in the next answer to its list, as containerd while it starts.
+    pub loses_list: bool,
     /// The plugin's end of the connection.
     pub exchange: Exchange,
 }
@@ -352,6 +356,9 @@ impl World {
             self.runtime.synchronized = true;
             self.oracle.synchronized(self.now);
         }
+        if matches!(kind, AnswerKind::Synchronize) && std::mem::take(&mut self.runtime.loses_list) {
+            self.lose_updates(std::mem::take(&mut current.updates));
+        }
         self.under_way(&current.updates);
         if let (Task::Container(_, serial), Some(adjust)) = (&current.task, &current.reply.adjust) {
             self.check_saved(*serial, &adjust.linux.resources.cpu);
@@ -365,6 +372,20 @@ impl World {
             self.after(Duration::from_micros(300), move |world| world.apply_next(number));
         }
         true
+    }
+
+    /// Forgets the updates for running containers with exclusive CPUs, which the plugin has written itself, and
+    /// all others that are only for the runtime's record.
+    fn lose_updates(&mut self, updates: VecDeque<wire::ContainerUpdate>) {
+        for update in updates {
+            self.say(format!("  update of {} is lost", update.container_id));
+            let Some(serial) = pods::serial(&update.container_id) else { continue };
+            let cpu = &update.linux.resources.cpu;
+            if cpu.quota.value == -1 {
+                let cpus = cpu.cpus.clone();
+                self.after(LOST, move |world| world.check_pinned(serial, &cpus));
+            }
+        }
     }
 
     /// Validates a creation. Another plugin may have set other CPUs before.

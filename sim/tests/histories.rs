@@ -2,8 +2,12 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot run fails")]
 
-use sim::history::History;
+use sim::configuration::Configuration;
+use sim::history::{Action, History, Op};
+use sim::settings::{Settings, Trouble};
+use sim::trace::record_logs;
 use std::process::Command;
+use std::time::Duration;
 
 const SIM: &str = env!("CARGO_BIN_EXE_sim");
 
@@ -144,6 +148,36 @@ fn whole_cores_are_given_on_machines_with_unequal_cores() {
     for seed in ["474", "21", "49", "339"] {
         check(seed);
     }
+}
+
+/// A history with one operation, on containerd with systemd.
+#[track_caller]
+fn check_one(action: Action, trouble: Trouble) {
+    for dice in 0..20 {
+        let after = Duration::from_secs(20);
+        let settings = Settings {
+            systemd: true,
+            configuration: Configuration::default().with("exclusivity", "groups"),
+            trouble,
+            ..Settings::default()
+        };
+        let ops = vec![Op { after, action, dice }, Op { after, action: Action::Wait, dice }];
+        let outcome = History { seed: dice, settings, ops }.run(true);
+        assert_eq!(outcome.violation, None, "{:#?}", outcome.trace);
+    }
+}
+
+/// Nothing is exclusive, so that the class needs no value.
+#[test]
+fn a_node_distrusts_no_class_that_got_all_cpus_and_was_made_again() {
+    record_logs();
+    check_one(Action::RemakeClass, Trouble::All);
+}
+
+#[test]
+fn pods_from_while_the_plugin_was_away_are_pinned_with_the_list() {
+    record_logs();
+    check_one(Action::CreateWhileAway, Trouble::Restarts);
 }
 
 #[test]

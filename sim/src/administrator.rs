@@ -56,28 +56,29 @@ impl World {
         }
     }
 
-    /// Another program writes all CPUs into a class, whose only pod then ends, and another one makes the
-    /// class again. With systemd nothing is left of its cgroup in between.
+    /// Another program limits a class, and writes all CPUs into it as `status` advises. Its only pod then ends,
+    /// and another one makes the class again. With systemd nothing is left of its cgroup in between.
     pub fn remake_class(&mut self) {
-        let id = self.make_remade();
+        let slot = Slot::new("app0".to_owned(), Kind::App, 0, 0);
+        let id = self.make_pod(Class::BestEffort, slot.clone());
+        self.after(Duration::from_secs(1), move |world| world.write_class_of(id, lowest()));
         self.after(Duration::from_secs(2), move |world| {
-            let Some(pod) = world.pods.get(&id) else { return };
-            let dir = Paths(&world.settings).class_of(pod);
-            let cpus = world.kernel.lock().online;
-            if world.by_groups {
-                world.note_limit(&dir, cpus);
-                world.other_writes(&dir, &cpus.to_string(), Duration::from_millis(100));
+            let online = world.kernel.lock().online;
+            world.write_class_of(id, online);
+            if world.pods.contains_key(&id) {
+                world.delete_pod(id, Duration::ZERO);
             }
-            world.delete_pod(id, Duration::ZERO);
         });
-        self.after(Duration::from_secs(4), |world| {
-            world.make_remade();
+        self.after(Duration::from_secs(3), move |world| {
+            world.make_pod(Class::BestEffort, slot);
         });
     }
 
-    fn make_remade(&mut self) -> PodId {
-        let slot = Slot::new("app0".to_owned(), Kind::App, 0, 0);
-        self.make_pod(Class::BestEffort, slot)
+    fn write_class_of(&mut self, id: PodId, cpus: CpuSet) {
+        let Some(pod) = self.pods.get(&id).filter(|_| self.by_groups) else { return };
+        let dir = Paths(&self.settings).class_of(pod);
+        self.note_limit(&dir, cpus);
+        self.other_writes(&dir, &cpus.to_string(), Duration::from_millis(100));
     }
 
     /// The plugin dies, and pods are created before it is back. containerd loses the updates in the answer

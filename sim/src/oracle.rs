@@ -428,7 +428,8 @@ impl World {
             && !container.mixed;
         let Some(pid) = container.pid.filter(|_| is_steady) else { return };
         // Another program may have taken them, or the kernel refuses them.
-        if self.oracle.is_disturbed || self.oracle.is_unsteady {
+        let is_contended = !self.oracle.written.is_empty() || self.settings.other_plugin;
+        if is_contended || self.has_refused() || self.oracle.is_unsteady {
             return;
         }
         let allowed = self.kernel.lock().allowed(pid).to_string();

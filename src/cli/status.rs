@@ -511,6 +511,7 @@ fn row(one: &ContainerStatus) -> Vec<String> {
     let usage = match (one.exclusive, one.shared.is_empty()) {
         (true, true) => "exclusive",
         (true, false) => "exclusive+shared",
+        (false, _) if one.left_alone.is_some() => "left alone",
         (false, _) if !one.own_pool.is_empty() => "own pool",
         (false, _) if one.reserved => "reserved",
         (false, _) => "shared",

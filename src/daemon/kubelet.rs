@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::kubelet::{ActivityDetector, Change, Sign, StateFileReading};
-use ledger::{Call, Event, Policy, Stance};
+use ledger::{Call, Event, Policy, Settings, Stance};
 use log::Level;
 use std::time::{Duration, Instant};
 
@@ -61,12 +61,18 @@ impl KubeletWatch {
         self.follow(change, policy, now)
     }
 
-    /// Records what a call shows of the kubelet, before the ledger handles it.
-    pub(super) fn note_call(&mut self, call: &Call, policy: Policy, now: Instant) -> Option<Event> {
-        let change = self.detector.note_call(call);
-        let event = self.follow(change, policy, now);
+    /// Records what a call shows of the kubelet, before the ledger handles it, and which of its
+    /// containers is left alone.
+    pub(super) fn note_call(
+        &mut self,
+        call: &mut Call,
+        settings: &Settings,
+        now: Instant,
+    ) -> Option<Event> {
+        let change = self.detector.note_call(call, settings);
+        let event = self.follow(change, settings.policy, now);
         if self.detector.is_active() {
-            self.remind(policy, now);
+            self.remind(settings.policy, now);
         }
         event
     }

@@ -424,7 +424,7 @@ impl Owner {
         self.devices.note_call(call);
         self.devices.locate(self.hotplug.kernel(), self.hotplug.sysfs(), call);
         self.enforcement.note_left(call);
-        let active = self.kubelet.note_call(call, self.ledger.settings().policy, self.now);
+        let active = self.kubelet.note_call(call, self.ledger.settings(), self.now);
         self.apply_all(active);
     }
 

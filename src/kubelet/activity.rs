@@ -6,11 +6,16 @@
 //! writes it only when an assignment changes.
 //!
 //! Without access to the file, requests show the policy: under the static policy the kubelet names
-//! CPUs for every container that it creates, under policy none for no container. An NRI plugin that
-//! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
+//! CPUs for every container that it creates, under policy none for no container. Other programs that
+//! the runtime asks earlier may name CPUs too, for some containers: CRI-O itself for those of its
+//! workloads, and other NRI plugins. CPUs that [`Settings::explains`] say nothing about the kubelet.
+//! All others are a sign of it if two pods have them. The container of the first one is left alone.
 
 use super::{StateFile, StateFileReading};
-use ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
+use cpuset::CpuSet;
+use ledger::{
+    Admission, Call, Container, Event, KubeletClaim, LeftAlone, Pod, PodUid, Qos, Settings, Stance,
+};
 use std::fmt;
 
 const STATIC: &str = "static";
@@ -20,11 +25,29 @@ pub(crate) struct ActivityDetector {
     when_active: Stance,
     /// The policy in the state file; `None` without a file, or access to it.
     policy: Option<String>,
-    /// Whether the last conclusive request named CPUs.
-    names_cpus: bool,
+    requests: Requests,
     /// The kubelet's assignments, as last read.
     claims: Vec<KubeletClaim>,
     active: bool,
+}
+
+/// The pods for which the last requests named unexplained CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Requests {
+    /// None: the last creation named no CPUs.
+    NoPod,
+    OnePod(PodUid),
+    SeveralPods,
+}
+
+impl Requests {
+    fn with(self, uid: &PodUid) -> Requests {
+        match self {
+            Requests::NoPod => Requests::OnePod(uid.clone()),
+            Requests::OnePod(known) if known == *uid => Requests::OnePod(known),
+            Requests::OnePod(_) | Requests::SeveralPods => Requests::SeveralPods,
+        }
+    }
 }
 
 /// A change that the ledger needs to know.
@@ -42,15 +65,15 @@ pub(crate) enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
     File,
-    Request,
+    Requests,
 }
 
 impl fmt::Display for Sign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Sign::File => "its state file names the static policy",
-            Sign::Request => {
-                "a request for a pod's container names CPUs (or another NRI plugin set them)"
+            Sign::Requests => {
+                "requests for containers of two pods name CPUs (or another NRI plugin set them)"
             }
         })
     }
@@ -62,7 +85,7 @@ impl ActivityDetector {
         ActivityDetector {
             when_active,
             policy: None,
-            names_cpus: false,
+            requests: Requests::NoPod,
             claims: Vec::new(),
             active: false,
         }
@@ -89,7 +112,7 @@ impl ActivityDetector {
             }
         }
         if self.policy.as_ref().is_some_and(|policy| policy != STATIC) {
-            self.names_cpus = false;
+            self.requests = Requests::NoPod;
         }
         let change = self.judge();
         if change.is_none() && self.active && before != self.claims {
@@ -99,28 +122,58 @@ impl ActivityDetector {
         }
     }
 
-    /// Records what a call shows, before the ledger handles it.
-    pub(crate) fn note_call(&mut self, call: &Call) -> Option<Change> {
-        let Call::Admission(admission) = call else { return None };
-        match admission {
-            Admission::Create { pod, container } if pod.qos != Qos::Unknown => {
-                self.names_cpus = container.cpus.is_some();
+    /// Records what a call shows, before the ledger handles it, and which of its containers is left
+    /// alone.
+    pub(crate) fn note_call(&mut self, call: &mut Call, settings: &Settings) -> Option<Change> {
+        match call {
+            Call::Admission(Admission::Create { pod, container }) if pod.qos != Qos::Unknown => {
+                match container.cpus {
+                    Some(cpus) => self.note_cpus(pod, container, &cpus, settings),
+                    None => {
+                        self.requests = Requests::NoPod;
+                        self.judge()
+                    }
+                }
             }
-            // An update without CPUs is not conclusive: it may be about something else.
-            Admission::Update { pod, requested, .. }
-                if pod.qos != Qos::Unknown && requested.cpus.is_some() =>
+            Call::Admission(Admission::Update { pod, container, requested })
+                if pod.qos != Qos::Unknown =>
             {
-                self.names_cpus = true;
+                // An update without CPUs is not conclusive: it may be about something else.
+                self.note_cpus(pod, container, &requested.cpus?, settings)
             }
-            _ => return None,
+            Call::Event(Event::Synchronize { containers, .. }) => {
+                containers.iter_mut().for_each(|one| leave_listed_alone(one, settings));
+                None
+            }
+            Call::Admission(_) | Call::Event(_) => None,
         }
-        self.judge()
+    }
+
+    fn note_cpus(
+        &mut self,
+        pod: &Pod,
+        container: &mut Container,
+        cpus: &CpuSet,
+        settings: &Settings,
+    ) -> Option<Change> {
+        container.left_alone = settings.explains(pod, container, cpus);
+        if container.left_alone.is_some() {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.requests, Requests::NoPod);
+        self.requests = before.with(&pod.uid);
+        let change = self.judge();
+        // The state file is the better sign: if it names another policy, the kubelet sets no CPUs.
+        if self.policy.is_none() && !self.active {
+            container.left_alone = Some(LeftAlone::Unexplained);
+        }
+        change
     }
 
     fn judge(&mut self) -> Option<Change> {
         let sign = match self.policy.as_deref() {
             Some(STATIC) => Some(Sign::File),
-            None if self.names_cpus => Some(Sign::Request),
+            None if self.requests == Requests::SeveralPods => Some(Sign::Requests),
             _ => None,
         };
         let was = std::mem::replace(&mut self.active, sign.is_some());
@@ -145,12 +198,21 @@ impl ActivityDetector {
     }
 }
 
+/// Leaves a listed container alone whose CPUs are certainly CRI-O's. Others may be those that this
+/// plugin has set: the reserved CPUs, too, if all others were exclusive.
+fn leave_listed_alone(container: &mut Container, settings: &Settings) {
+    let is_reserved = |cpus: CpuSet| cpus.is_subset(&settings.placement.reserved);
+    if container.in_workload && container.cpus.is_some_and(is_reserved) {
+        container.left_alone = Some(LeftAlone::Workload);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpuset::CpuSet;
-    use ledger::model::{ContainerId, PodUid, SandboxId};
-    use ledger::{Container, CpuRequest, Named, Pod, RequestedUpdate};
+    use ledger::model::{ContainerId, SandboxId};
+    use ledger::pattern::Patterns;
+    use ledger::{CpuRequest, Named, RequestedUpdate};
 
     fn file(policy: &str, claims: usize) -> StateFileReading {
         let claim = |at: usize| KubeletClaim {
@@ -172,12 +234,13 @@ mod tests {
         StateFileReading::Bad { policy, why: String::new() }
     }
 
-    fn event(qos: Qos, cpus: Option<&str>, update: bool) -> Call {
+    /// A request for the container of this pod.
+    fn event(uid: &str, qos: Qos, cpus: Option<&str>, update: bool) -> Call {
         let cpus = cpus.map(|list| list.parse().unwrap());
         let sandbox = SandboxId("s".to_owned());
         let pod = Pod {
             sandbox: sandbox.clone(),
-            uid: PodUid("p".to_owned()),
+            uid: PodUid(uid.to_owned()),
             namespace: String::new(),
             name: String::new(),
             qos,
@@ -204,8 +267,26 @@ mod tests {
         Call::from(admission)
     }
 
-    fn create(cpus: Option<&str>) -> Call {
-        event(Qos::Burstable, cpus, false)
+    fn create(uid: &str, cpus: Option<&str>) -> Call {
+        event(uid, Qos::Burstable, cpus, false)
+    }
+
+    /// CPUs 0-1 are reserved, and the namespaces of the system.
+    fn settings() -> Settings {
+        let mut settings = Settings::default();
+        settings.placement.reserved = "0-1".parse().unwrap();
+        settings.reserved_namespaces = Patterns::new(vec!["system-*".to_owned()]);
+        settings
+    }
+
+    fn note(guard: &mut ActivityDetector, mut call: Call) -> (Option<Change>, Option<LeftAlone>) {
+        let change = guard.note_call(&mut call, &settings());
+        let (Call::Admission(Admission::Create { container, .. })
+        | Call::Admission(Admission::Update { container, .. })) = call
+        else {
+            return (change, None);
+        };
+        (change, container.left_alone)
     }
 
     #[test]
@@ -216,14 +297,16 @@ mod tests {
         assert_eq!(guard.note_file(file("static", 1)), None);
         assert_eq!(guard.note_file(file("static", 2)), Some(Change::Assigned));
         // A kubelet restarts, and creates a container without CPUs at that time.
-        assert_eq!(guard.note_call(&create(None)), None);
+        assert_eq!(note(&mut guard, create("p", None)), (None, None));
         assert_eq!(guard.note_file(file("none", 0)), Some(Change::Ended));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
         assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
-        assert_eq!(guard.note_call(&create(Some("2"))), None);
-        assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Began(Sign::Request)));
+        for uid in ["p", "q"] {
+            assert_eq!(note(&mut guard, create(uid, Some("2"))), (None, None));
+        }
+        assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Began(Sign::Requests)));
     }
 
     #[test]
@@ -237,20 +320,91 @@ mod tests {
     }
 
     #[test]
-    fn without_the_file_requests_show_the_policy() {
+    fn without_the_file_requests_of_two_pods_show_the_policy() {
         let mut guard = ActivityDetector::new(Stance::Refuse);
+        let alone = Some(LeftAlone::Unexplained);
+        let (began, ended) = (Some(Change::Began(Sign::Requests)), Some(Change::Ended));
         for (call, expect) in [
-            (create(None), None),
-            (event(Qos::Unknown, Some("2"), false), None),
-            (create(Some("0-3")), Some(Change::Began(Sign::Request))),
-            (create(Some("2")), None),
-            (event(Qos::Guaranteed, None, true), None),
-            (Event::Stop(ContainerId("c".to_owned())).into(), None),
-            (create(None), Some(Change::Ended)),
-            (event(Qos::Guaranteed, Some("2"), true), Some(Change::Began(Sign::Request))),
+            (create("a", None), (None, None)),
+            (event("a", Qos::Unknown, Some("2"), false), (None, None)),
+            (create("a", Some("0-3")), (None, alone)),
+            (create("a", Some("2")), (None, alone)),
+            (event("a", Qos::Guaranteed, Some("3"), true), (None, alone)),
+            (create("b", Some("2")), (began, None)),
+            (create("c", Some("2")), (None, None)),
+            (event("c", Qos::Guaranteed, None, true), (None, None)),
+            (Event::Stop(ContainerId("c".to_owned())).into(), (None, None)),
+            (create("d", None), (ended, None)),
+            (event("a", Qos::Guaranteed, Some("2"), true), (None, alone)),
+            (event("b", Qos::Guaranteed, Some("2"), true), (began, None)),
         ] {
-            assert_eq!(guard.note_call(&call), expect, "{call:?}");
+            assert_eq!(note(&mut guard, call.clone()), expect, "{call:?}");
         }
         assert!(guard.is_active());
+    }
+
+    #[test]
+    fn explained_cpus_are_no_sign_of_the_kubelet() {
+        let in_workload = |mut call: Call| {
+            let (Call::Admission(Admission::Create { container, .. })
+            | Call::Admission(Admission::Update { container, .. })) = &mut call
+            else {
+                unreachable!()
+            };
+            container.in_workload = true;
+            call
+        };
+        let of_system = |mut call: Call| {
+            let (Call::Admission(Admission::Create { pod, .. })
+            | Call::Admission(Admission::Update { pod, .. })) = &mut call
+            else {
+                unreachable!()
+            };
+            pod.namespace = "system-dns".to_owned();
+            call
+        };
+        for reading in [StateFileReading::Missing, file("none", 0), file("static", 0)] {
+            let mut guard = ActivityDetector::new(Stance::Refuse);
+            guard.note_file(reading);
+            let was_active = guard.is_active();
+            for update in [false, true] {
+                let event = |uid, cpus| event(uid, Qos::Burstable, Some(cpus), update);
+                for (call, why) in [
+                    (event("a", "0-1"), LeftAlone::Reserved),
+                    (event("b", "1"), LeftAlone::Reserved),
+                    (in_workload(event("c", "4-5")), LeftAlone::Workload),
+                    (in_workload(event("d", "0")), LeftAlone::Workload),
+                    (of_system(event("e", "4-5")), LeftAlone::Namespace),
+                    (of_system(event("f", "6")), LeftAlone::Namespace),
+                ] {
+                    assert_eq!(note(&mut guard, call.clone()), (None, Some(why)), "{call:?}");
+                }
+            }
+            assert_eq!(guard.is_active(), was_active);
+        }
+    }
+
+    /// A plugin that was away does not know which CPUs it had set itself.
+    #[test]
+    fn a_listed_container_is_left_alone_only_in_a_workload_on_reserved_cpus() {
+        let mut guard = ActivityDetector::new(Stance::Refuse);
+        for (in_workload, cpus, expect) in [
+            (true, Some("0-1"), Some(LeftAlone::Workload)),
+            (true, Some("0-3"), None),
+            (true, None, None),
+            (false, Some("0-1"), None),
+        ] {
+            let id = ContainerId("c".to_owned());
+            let container = Container {
+                in_workload,
+                cpus: cpus.map(|cpus| cpus.parse().unwrap()),
+                ..Container::new(id, SandboxId("s".to_owned()), "c", CpuRequest::default())
+            };
+            let list = Event::Synchronize { pods: Vec::new(), containers: vec![container] };
+            let mut call = Call::Event(list);
+            assert_eq!(guard.note_call(&mut call, &settings()), None);
+            let Call::Event(Event::Synchronize { containers, .. }) = call else { unreachable!() };
+            assert_eq!(containers[0].left_alone, expect, "{in_workload} {cpus:?}");
+        }
     }
 }

@@ -53,6 +53,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             idle: CpuSet::EMPTY,
             cpus_pod_option: None,
             runs_on: exclusive.unwrap_or_default(),
+            left_alone: None,
             phase: Phase::Running,
             enforced_by: Mechanism::Runtime,
             stays: None,

@@ -3,7 +3,7 @@
 use super::badge::Badges;
 use crate::clock::Moment;
 use cpuset::{CpuSet, MAX_CPUS};
-use ledger::{ContainerId, Note, Subject, What};
+use ledger::{ContainerId, LeftAlone, Note, Subject, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// There cannot be more containers with exclusive CPUs: one for each CPU.
@@ -72,7 +72,10 @@ impl History {
         match &note.what {
             _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record),
             What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record),
-            What::LeftShared(_) | What::Contested(_) | What::Suggested { .. } => {
+            What::LeftShared(_)
+            | What::Contested(_)
+            | What::LeftAlone { why: LeftAlone::Unexplained, .. }
+            | What::Suggested { .. } => {
                 push(&mut self.troubles, MAX_TROUBLES, record);
             }
             What::Released(_) | What::Resized { to: None, .. } => {
@@ -100,7 +103,7 @@ impl History {
             | What::Resized { .. }
             | What::Announced { .. } => self.live(record),
             // For the log only: nothing about the container's CPUs.
-            What::NoEffect { .. } | What::LeftToRuntime => {}
+            What::LeftAlone { .. } | What::NoEffect { .. } | What::LeftToRuntime => {}
         }
     }
 

@@ -30,6 +30,7 @@
 //! | created, never started, created again; then the late stop | `L::a_container_that_never_starts_leaves_its_cpus_to_its_successor`, `L::a_late_stop_of_the_previous_instance_changes_nothing` |
 //! | stops of unknown ids, removals without a stop, pods' ends without their containers', unknown pods | `L::ends_of_unknown_containers_and_pods_change_nothing`, `L::each_kind_of_end_alone_frees_the_cpus` |
 //! | the kubelet's own CPUs in an update are overridden with the container's id; a resize is refused | `unkind::quotas_of_the_kubelet_are_overridden_and_growth_without_room_is_refused`, `events::updates_reach_the_owner_and_are_overridden` |
+//! | CPUs that were set before the plugin sees a container | `left_alone` |
 //! | a list's answer: may fail, never empty, no container twice | every test with a `node`; `handshake::the_parts_of_a_list_are_collected` |
 //! | shares and quotas read back, saturated values, absent wrappers; QoS classes from every shape of cgroup | unit tests of `src/edge/nri` |
 //! | real runtimes | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for recordings of containerd 2.1 and 2.4 and CRI-O 1.36, with every answer |
@@ -65,6 +66,7 @@ mod fuzz_calls;
 mod go;
 mod handshake;
 mod hostile;
+mod left_alone;
 mod lost;
 mod memory;
 mod node;

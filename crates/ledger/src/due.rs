@@ -11,7 +11,8 @@ use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
 use placement::memory_manager::NodeMemoryClaim;
 
-/// The target setting of a container; `None` if it stays as it is, as under policy none.
+/// The target setting of a container; `None` if it stays as it is, as under policy none, or if it is
+/// left alone.
 ///
 /// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
 /// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
@@ -22,6 +23,9 @@ pub(super) fn target_setting(
     pod: &PodEntry,
     entry: &ContainerEntry,
 ) -> Option<CpuSetting> {
+    if entry.left_alone.is_some() {
+        return None;
+    }
     let setting = match entry.claim() {
         Some(claim) if !entry.is_mixed() => CpuSetting::exclusive(claim)?,
         Some(claim) => {

@@ -101,8 +101,8 @@ pub use event::{
     Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, RequestedUpdate,
 };
 pub use model::{
-    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod, PodUid, PoolKind,
-    Qos, SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, LeftAlone, MilliCpu, Pod, PodUid,
+    PoolKind, Qos, SandboxId,
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, KnobBounds, Namespaces};
@@ -402,6 +402,11 @@ impl Ledger {
         self.kubelet = claims;
         let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
         if adopts {
+            for (_, entry) in self.books.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
+                if entry.left_alone == Some(LeftAlone::Unexplained) {
+                    entry.left_alone = None;
+                }
+            }
             let kubelet = self.kubelet_claims();
             // CPUs that the kubelet or another plugin set meanwhile have ended the claim.
             let set = |entry: &ContainerEntry| entry.claim().or(entry.applied.certain_cpus());

@@ -220,6 +220,33 @@ impl CpuRequest {
     }
 }
 
+/// Why a container stays on CPUs that another program has set for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftAlone {
+    /// It is in one of CRI-O's workloads.
+    Workload,
+    /// Its namespace is one of [`Settings::reserved_namespaces`](super::Settings::reserved_namespaces).
+    Namespace,
+    /// They are all reserved.
+    Reserved,
+    /// Nothing explains them. One such pod is no sufficient sign that the kubelet assigns CPUs.
+    Unexplained,
+}
+
+impl fmt::Display for LeftAlone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftAlone::Workload => "its annotation target.workload.openshift.io puts it into a workload of CRI-O",
+            LeftAlone::Namespace => "its namespace is one of reservedNamespaces",
+            LeftAlone::Reserved => "they are reserved",
+            LeftAlone::Unexplained => {
+                "by the kubelet's own CPU manager, or another NRI plugin. If another pod arrives with CPUs, the kubelet's \
+                 counts as active: set cpuManagerPolicy: none in the kubelet's configuration, or remove the other plugin"
+            }
+        })
+    }
+}
+
 /// A device as the runtime describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceRef {
@@ -246,6 +273,12 @@ pub struct Container {
     pub cpus: Option<CpuSet>,
     /// The part of `cpus` that the cgroups above the container allow. The daemon reads it.
     pub runs_on: Option<CpuSet>,
+    /// Whether annotations put it into one of CRI-O's workloads (`[crio.runtime.workloads]`), for
+    /// which CRI-O sets CPUs.
+    pub in_workload: bool,
+    /// Why it stays on the CPUs that another program has set for it, or names in an update; `None`
+    /// if it does not. The daemon finds the reason.
+    pub left_alone: Option<LeftAlone>,
     /// The NUMA nodes that the runtime has set for its memory; `None` if it has set none.
     pub mems: Option<NodeSet>,
     /// Empty for a container that may use all devices.
@@ -283,6 +316,8 @@ impl Container {
             cpu,
             limits: Amounts::new(),
             cpus: None,
+            in_workload: false,
+            left_alone: None,
             runs_on: None,
             mems: None,
             described_devices: Vec::new(),

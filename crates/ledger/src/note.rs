@@ -1,7 +1,7 @@
 //! Notes of the ledger's decisions, for the log.
 
 use super::devices::Device;
-use super::model::ContainerId;
+use super::model::{ContainerId, LeftAlone};
 use core::time::Duration;
 use cpuset::CpuSet;
 use placement::{Placement, Request};
@@ -97,6 +97,11 @@ pub enum What {
     Outlasts(CpuSet),
     /// A kubelet with an active CPU manager, or another plugin, named these CPUs for the container.
     Contested(CpuSet),
+    /// Another program has set these CPUs for the container, and it stays on them.
+    LeftAlone {
+        cpus: CpuSet,
+        why: LeftAlone,
+    },
     /// An annotation for CRI-O changes nothing here.
     NoEffect {
         annotation: &'static str,
@@ -241,6 +246,9 @@ impl fmt::Display for What {
                 wording::cpus(cpus),
                 wording::agree(cpus, "was", "were")
             ),
+            What::LeftAlone { cpus, why } => {
+                write!(f, "stays on {}, set before this plugin: {why}", wording::cpus(cpus))
+            }
             What::NoEffect { annotation, why } => {
                 write!(f, "annotation {annotation} has no effect: {why}")
             }

@@ -1,11 +1,11 @@
 //! [`Settings`]: the ledger's part of the configuration.
 
-use super::model::{Pod, PoolKind};
+use super::model::{Container, LeftAlone, Pod, PoolKind};
 use super::namespaces::Namespaces;
 use super::pattern::Patterns;
 use super::policy::Policy;
 use core::time::Duration;
-use cpuset::NodeSet;
+use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::Capacity;
 use quiet::InterruptMode;
 
@@ -40,6 +40,20 @@ impl Settings {
     pub fn shrink_notice(&self) -> Duration {
         let notice = Duration::from_secs(self.notice_seconds.into());
         self.placement.options.scale_delay.unwrap_or(notice)
+    }
+
+    /// Why another program than the kubelet's CPU manager has set these CPUs for a container; `None`
+    /// if nothing explains them.
+    pub fn explains(&self, pod: &Pod, container: &Container, cpus: &CpuSet) -> Option<LeftAlone> {
+        if container.in_workload {
+            Some(LeftAlone::Workload)
+        } else if self.reserved_namespaces.match_name(&pod.namespace) {
+            Some(LeftAlone::Namespace)
+        } else if cpus.is_subset(&self.placement.reserved) {
+            Some(LeftAlone::Reserved)
+        } else {
+            None
+        }
     }
 
     /// Which CPUs a pod's containers share, by its namespace and its cgroup.

@@ -10,6 +10,7 @@ mod identity;
 mod init;
 mod isolated;
 mod kubelet;
+mod left_alone;
 mod life;
 mod loss;
 mod memory;

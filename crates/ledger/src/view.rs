@@ -3,7 +3,7 @@
 use super::books::{Books, ContainerRef, Phase};
 use super::devices::{Device, counting};
 use super::due::target_setting;
-use super::model::{ContainerId, CpuRequest, Pod, PoolKind};
+use super::model::{ContainerId, CpuRequest, LeftAlone, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
@@ -91,6 +91,8 @@ pub struct ContainerView {
     /// The pod option for exclusive or shared CPUs; without one the kubelet's rule decides.
     pub cpus_pod_option: Option<Cpus>,
     pub runs_on: CpuSet,
+    /// Why it stays on CPUs that another program has set; `None` if it does not.
+    pub left_alone: Option<LeftAlone>,
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
@@ -196,6 +198,7 @@ fn container_view(
         margin: entry.margin(),
         cpus_pod_option: entry.terms.cpus,
         runs_on,
+        left_alone: entry.left_alone,
         phase: entry.phase(),
         enforced_by: entry.enforced_by,
         stays: if can_move { stays(node, pod, entry) } else { None },

@@ -215,6 +215,7 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
         interrupts,
         knobs: Knobs::default(),
         runs_on: "2-3".parse().unwrap(),
+        left_alone: None,
         phase: Phase::Running,
         enforced_by: Mechanism::Groups,
         stays: None,

@@ -5,6 +5,7 @@ use super::{incoming, outgoing};
 use crate::edge::Response;
 use cpuset::CpuSet;
 use ledger::{Admission, Call, ContainerId, Event, SandboxId};
+use std::collections::HashMap;
 
 #[derive(Debug)]
 pub enum Asked {
@@ -22,12 +23,16 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
         nri::Call::Synchronize { pods, containers } => {
             // A container may come before its pod, so its own fields have to name the sandbox.
             let unknown = nri::wire::PodSandbox::new();
+            let by_id: HashMap<&str, &nri::wire::PodSandbox> =
+                pods.iter().map(|pod| (pod.id.as_str(), pod)).collect();
+            let containers = containers.into_iter().map(|container| {
+                let pod = by_id.get(container.pod_sandbox_id.as_str()).copied();
+                incoming::container(&container, pod.unwrap_or(&unknown))
+            });
+            let containers = containers.collect();
             Call::from(Event::Synchronize {
                 pods: pods.into_iter().map(|pod| incoming::pod(&pod, None, on_crio)).collect(),
-                containers: containers
-                    .into_iter()
-                    .map(|container| incoming::container(&container, &unknown))
-                    .collect(),
+                containers,
             })
         }
         nri::Call::RunPodSandbox(pod) => Event::RunPod(incoming::pod(&pod, None, on_crio)).into(),

@@ -3,7 +3,7 @@
 use super::cgroup;
 use super::projection::{
     CONTAINER_NAME_LABEL, CONTAINERD_CONTAINER_NAME, CRIO_METADATA, POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL, POD_UID_LABEL, VISIBLE_GPUS,
+    POD_NAMESPACE_LABEL, POD_UID_LABEL, VISIBLE_GPUS, is_workload,
 };
 use cpuset::{CpuSet, NodeSet};
 use ledger::{
@@ -108,6 +108,12 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         limits: limits(&container.linux.resources),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
+        in_workload: pod
+            .annotations
+            .keys()
+            .chain(container.annotations.keys())
+            .any(|name| is_workload(name)),
+        left_alone: None,
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
         described_devices: devices(container),
         devices: Vec::new(),

@@ -25,6 +25,12 @@ pub(super) const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-
 pub(super) const VISIBLE_GPUS: &str = "NVIDIA_VISIBLE_DEVICES=";
 pub(super) const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
+/// Whether an annotation of this name puts a pod or a container into one of CRI-O's workloads, as
+/// OpenShift names them.
+pub(super) fn is_workload(name: &str) -> bool {
+    name.starts_with("target.workload.openshift.io/")
+}
+
 const CPU: &[Field<'_>] = &[
     Part(1, &[Number(1)]), // shares
     Part(2, &[Number(1)]), // quota
@@ -47,7 +53,7 @@ const POD: &[Field<'_>] = &[
     texts(5, |label| [POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)),
     Field::Texts {
         number: 6, // annotations
-        is_read,
+        is_read: |name| is_read(name) || is_workload(name),
         max_entries: MAX_READ + 1,
         max_chars: MAX_VALUE,
     },
@@ -64,7 +70,9 @@ const CONTAINER: &[Field<'_>] = &[
     texts(5, |label| {
         [CONTAINER_NAME_LABEL, POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)
     }),
-    texts(6, |annotation| [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&annotation)),
+    texts(6, |name| {
+        [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&name) || is_workload(name)
+    }),
     // env
     Field::Strings {
         number: 8,

@@ -185,6 +185,9 @@ pub struct ContainerStatus {
     pub cpus: CpuSet,
     /// Whether its pod is for the reserved CPUs, and so gets no exclusive ones.
     pub reserved: bool,
+    /// Why it stays on CPUs that another program has set for it; absent if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_alone: Option<String>,
     /// Of `cpus`, those that it shares although it has exclusive ones (`cpus: exclusive+shared`).
     pub shared: CpuSet,
     /// Of `cpus`, those that it shares with containers of its pod only.
@@ -224,7 +227,7 @@ pub struct RecordStatus {
     pub pod: String,
     pub container: String,
     /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
-    /// `contested`, `drifted`, `partition_refused`.
+    /// `contested`, `left_alone`, `drifted`, `partition_refused`.
     pub kind: String,
     /// A sentence for people.
     pub text: String,
@@ -444,6 +447,7 @@ impl ContainerStatus {
             exclusive: has_exclusive,
             cpus: container.runs_on,
             reserved: container.pool == PoolKind::Reserved,
+            left_alone: container.left_alone.map(|why| why.to_string()),
             shared: container.shared,
             own_pool: container.own_pool,
             pool_badge: history.badges.of_own_pool(container),
@@ -540,6 +544,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::Refused { .. } => "refused",
                 What::Released(_) => "released",
                 What::Contested(_) => "contested",
+                What::LeftAlone { .. } => "left_alone",
                 What::NoEffect { .. } => "no_effect",
                 What::LeftToRuntime => "left_to_runtime",
             };

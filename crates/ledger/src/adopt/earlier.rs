@@ -1,7 +1,7 @@
 //! [`EarlierFacts`]: what earlier events have shown and a runtime's list leaves out.
 
 use crate::books::{Books, Phase};
-use crate::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid};
+use crate::model::{Container, ContainerId, CpuRequest, LeftAlone, MilliCpu, Pod, PodUid};
 use crate::node::Node;
 use crate::policy::Mechanism;
 use core::time::Duration;
@@ -20,6 +20,8 @@ pub(super) struct EarlierFacts {
     /// Containers whose partition the kernel refused.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
+    /// Containers on CPUs that another program had set before the ledger decided.
+    left_alone: HashMap<ContainerId, LeftAlone>,
     /// When running containers started or last moved.
     settled_at: HashMap<ContainerId, Option<Duration>>,
 }
@@ -39,6 +41,8 @@ impl EarlierFacts {
             let Pod { budget, limits, .. } = &entry.pod;
             (uid.clone(), (*budget, limits.clone(), entry.resized))
         });
+        let left_alone = books.containers().map(|container| container.entry);
+        let left_alone = left_alone.filter_map(|one| Some((one.id().clone(), one.left_alone?)));
         let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
         EarlierFacts {
             budgets: budgets.collect(),
@@ -48,6 +52,7 @@ impl EarlierFacts {
                 .chain(known)
                 .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
+            left_alone: left_alone.collect(),
             settled_at: running.map(|entry| (entry.id().clone(), entry.settled_at())).collect(),
         }
     }
@@ -80,6 +85,7 @@ impl EarlierFacts {
                 if self.fallen_back.contains(entry.id()) {
                     entry.enforced_by = Mechanism::Groups;
                 }
+                entry.left_alone = entry.left_alone.or(self.left_alone.get(entry.id()).copied());
                 if let Some(at) = self.settled_at.get(entry.id()) {
                     entry.settle(*at);
                 }

@@ -33,6 +33,9 @@ pub(super) fn repair(
     lost: Option<CpuSet>,
 ) {
     let Some(found) = books.container(uid, &container.name) else { return };
+    if found.entry.left_alone.is_some() {
+        return;
+    }
     if found.pod.own_pool.is_some() {
         own_pool::repair(node, books, uid, container);
         return;

@@ -49,6 +49,9 @@ pub(super) fn must_move(
 
 /// How many exclusive CPUs an entered container asks for.
 pub(super) fn asks(found: &ContainerRef<'_>, container: &Container) -> Option<usize> {
+    if found.entry.left_alone.is_some() {
+        return None;
+    }
     found.entry.terms.exclusive_cpus(found.pod.pod.qos, &container.cpu)
 }
 
@@ -60,6 +63,9 @@ fn named(
     evidence: &Evidence,
     source: ClaimSource,
 ) -> Option<CpuSet> {
+    if found.entry.left_alone.is_some() {
+        return None;
+    }
     // The kubelet's CPU manager ignores its own system partition, so it may have assigned CPUs to
     // such a pod, on which the cgroup of the partition lets no container run.
     if found.pod.pod.pool == PoolKind::Reserved {

@@ -4,7 +4,7 @@ use super::applied_setting::AppliedSetting;
 use crate::claim::Claim;
 use crate::devices::Device;
 use crate::model::{
-    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, PodUid, Qos, SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, LeftAlone, MilliCpu, PodUid, Qos, SandboxId,
 };
 use crate::moves::StayReason;
 use crate::pod_option::Cpus;
@@ -37,6 +37,9 @@ pub(crate) struct ContainerEntry {
     /// The devices that the runtime described.
     pub(crate) devices: Vec<Device>,
     pub(crate) applied: AppliedSetting,
+    /// Why it stays on the CPUs that another program has set; `None` if it does not. Then it has no
+    /// claim and no target.
+    pub(crate) left_alone: Option<LeftAlone>,
     /// Why its program must not be moved as long as it runs; `None` if it may.
     fixed_by: Option<StayReason>,
     pub(crate) created_at: Option<i64>,
@@ -375,6 +378,7 @@ impl ContainerEntry {
             terms,
             devices: container.devices.clone(),
             applied,
+            left_alone: container.left_alone,
             fixed_by: None,
             created_at: container.created_at,
             enforced_by,

@@ -416,6 +416,13 @@ impl PodEntry {
             || self.containers.values().any(|entry| entry.memory.is_some())
     }
 
+    /// The CPUs on which containers of the pod are left alone.
+    pub(crate) fn left_alone_on(&self) -> CpuSet {
+        let left =
+            self.containers.values().filter(|one| one.left_alone.is_some() && one.is_alive());
+        left.filter_map(|entry| entry.applied.cpus()).collect()
+    }
+
     pub(crate) fn has_exclusive(&self) -> bool {
         self.containers.values().any(|entry| entry.claim().is_some())
     }

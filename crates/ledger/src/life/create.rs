@@ -25,7 +25,7 @@ pub(crate) fn create(
     let uid = identify(node, books, pod);
     // The state file may have a claim of its name that no event has named yet.
     recall(node, books, &uid, &container.name);
-    if !node.assigns() {
+    if !node.assigns() || container.left_alone.is_some() {
         standby::create(node, books, &uid, container)?;
         return Ok(uid);
     }

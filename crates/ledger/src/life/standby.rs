@@ -1,14 +1,16 @@
-//! Events while the kubelet's own CPU manager assigns the node's CPUs.
+//! Events of containers whose CPUs another program sets.
 //!
-//! The ledger pins no container then, but it records the CPUs that the kubelet sets, as it adopts
-//! those of a runtime's list. So it can take over later without a list, and moves no container
-//! whose CPUs are legal.
+//! While that is the kubelet's own CPU manager, the ledger pins no container, but it records the CPUs
+//! that the kubelet sets, as it adopts those of a runtime's list. So it can take over later without a
+//! list, and moves no container whose CPUs are legal. A container that is [left
+//! alone](crate::LeftAlone) has no claim, whoever assigns the node's CPUs.
 
 use crate::adopt::adopt_set;
 use crate::books::{AppliedSetting, Books, Certainty, ContainerEntry};
 use crate::event::RequestedUpdate;
-use crate::model::{Container, PodUid};
+use crate::model::{Container, LeftAlone, PodUid};
 use crate::node::Node;
+use crate::note::What;
 use crate::policy::Stance;
 use crate::request::grant;
 use crate::terms::Terms;
@@ -17,7 +19,7 @@ use placement::{Reason, Rejection};
 const KUBELET_ACTIVE: &str = "the kubelet's own CPU manager, or another NRI plugin, assigns the CPUs of this node. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";
 
-/// Records a new container with the kubelet's CPUs. A restarted container is never refused.
+/// Records a new container with its CPUs. A restarted container is never refused.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
@@ -32,7 +34,7 @@ pub(crate) fn create(
         // It asks for exclusive CPUs that the ledger could not give.
         Err(_) => true,
     };
-    if node.stance == Stance::Refuse && asks && !known {
+    if node.stance == Stance::Refuse && container.left_alone.is_none() && asks && !known {
         if let Some(pod) = books.pod_mut(uid) {
             pod.promises_nothing = true;
         }
@@ -55,11 +57,14 @@ pub(crate) fn create(
             entry.inherit(before);
         }
     });
-    adopt_set(node, books, uid, container);
+    match container.left_alone {
+        Some(why) => note_left_alone(books, uid, container, why),
+        None => adopt_set(node, books, uid, container),
+    }
     Ok(())
 }
 
-/// Records the kubelet's change of an existing container.
+/// Records another program's change of an existing container.
 pub(crate) fn update(
     node: &Node,
     books: &mut Books,
@@ -76,9 +81,18 @@ pub(crate) fn update(
         // Other CPUs end the claim; `adopt_set` makes a new one of them if they are legal.
         entry.applied.replace(cpus);
         entry.release();
+        entry.left_alone = container.left_alone;
         Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
     });
-    if let Some(container) = changed.flatten() {
-        adopt_set(node, books, uid, &container);
+    let Some(container) = changed.flatten() else { return };
+    match container.left_alone {
+        Some(why) => note_left_alone(books, uid, &container, why),
+        None => adopt_set(node, books, uid, &container),
     }
+}
+
+fn note_left_alone(books: &mut Books, uid: &PodUid, container: &Container, why: LeftAlone) {
+    let (Some(cpus), Some(pod)) = (container.cpus, books.pod(uid)) else { return };
+    let subject = pod.subject(container);
+    books.journal.note(why == LeftAlone::Unexplained, subject, What::LeftAlone { cpus, why });
 }

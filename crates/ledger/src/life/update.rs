@@ -25,7 +25,9 @@ pub(crate) fn update(
         Instance::Replaced => return Ok(()),
         Instance::Unknown => adopt_late(node, books, &uid, &container),
     }
-    if !node.assigns() {
+    let entry = books.container(&uid, &container.name).map(|container| container.entry);
+    let was_left_alone = entry.is_some_and(|entry| entry.left_alone.is_some());
+    if !node.assigns() || was_left_alone || container.left_alone.is_some() {
         standby::update(node, books, &uid, &container, requested);
         return Ok(());
     }

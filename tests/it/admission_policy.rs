@@ -91,7 +91,7 @@ fn pod(containers: &[serde_json::Value]) -> serde_json::Value {
 }
 
 #[test]
-fn guaranteed_pods_with_whole_cpus_are_annotated() {
+fn guaranteed_pods_are_annotated() {
     for (cpu, expect) in [
         ("1", true),
         ("2", true),
@@ -99,9 +99,9 @@ fn guaranteed_pods_with_whole_cpus_are_annotated() {
         ("2.0", true),
         ("128", true),
         ("1k", true),
-        ("500m", false),
-        ("2500m", false),
-        ("1.5", false),
+        ("500m", true),
+        ("2500m", true),
+        ("1.5", true),
         ("0", false),
     ] {
         assert_eq!(is_annotated(&pod(&[equal(cpu)])), expect, "{cpu}");
@@ -115,6 +115,7 @@ fn guaranteed_pods_with_whole_cpus_are_annotated() {
 #[test]
 fn other_classes_are_not_annotated() {
     let burstable = [
+        resources(&[("cpu", "2"), ("memory", "0")], &[("cpu", "2"), ("memory", "0")]),
         resources(&[("cpu", "2"), ("memory", "1Gi")], &[("cpu", "4"), ("memory", "1Gi")]),
         resources(&[("cpu", "2")], &[("cpu", "2")]),
         resources(&[("cpu", "2"), ("memory", "1Gi")], &[]),
@@ -137,8 +138,10 @@ fn other_classes_are_not_annotated() {
 #[test]
 fn init_containers_and_pod_level_resources_are_considered() {
     let mut with_init = pod(&[equal("500m")]);
-    with_init["spec"]["initContainers"] = json!([{"name": "i", "resources": equal("2")}]);
-    assert!(is_annotated(&with_init));
+    for cpu in ["500m", "2"] {
+        with_init["spec"]["initContainers"] = json!([{"name": "i", "resources": equal(cpu)}]);
+        assert!(is_annotated(&with_init), "{cpu}");
+    }
     with_init["spec"]["initContainers"] = json!([{"name": "i", "resources": {}}]);
     assert!(!is_annotated(&with_init), "the class is not Guaranteed");
     with_init["spec"]["containers"][0]["resources"] = equal("2");
@@ -148,6 +151,16 @@ fn init_containers_and_pod_level_resources_are_considered() {
     assert!(!is_annotated(&of_pod));
     of_pod["spec"]["resources"] = equal("4");
     assert!(is_annotated(&of_pod));
+    for containers in [&[json!({}), json!({})][..], &[equal("500m"), json!({})]] {
+        for cpu in ["4", "2500m"] {
+            let mut of_pod = pod(containers);
+            of_pod["spec"]["resources"] = equal(cpu);
+            assert!(is_annotated(&of_pod), "{cpu} of {containers:?}");
+        }
+    }
+    let mut empty = pod(&[equal("2")]);
+    empty["spec"]["resources"] = json!({});
+    assert!(is_annotated(&empty), "the containers decide");
     of_pod["spec"]["resources"] =
         resources(&[("cpu", "3"), ("memory", "1Gi")], &[("cpu", "4"), ("memory", "1Gi")]);
     assert!(!is_annotated(&of_pod));

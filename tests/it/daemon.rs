@@ -140,8 +140,10 @@ async fn the_kubelets_requests_show_whether_it_is_active_if_its_state_file_is_mi
     local(async {
         let daemon = Daemon::start();
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
-        assert!(daemon.create_with_cpus("b", 4000, "8-11").await.is_err());
+        // One pod is no sign of it: the container keeps its CPUs.
+        assert_eq!(daemon.create_with_cpus("b", 4000, "8-11").await, Ok(None));
         assert_eq!(daemon.create_with_cpus("s", 500, "0-7").await, Ok(None));
+        assert!(daemon.create_with_cpus("d", 4000, "12-15").await.is_err());
         // This request names no CPUs: the kubelet's policy is none now.
         assert_eq!(daemon.create("c", Qos::Guaranteed, 4000).await.unwrap(), "4-7");
     })

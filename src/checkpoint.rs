@@ -282,6 +282,9 @@ struct StoredClaim {
     idle_caches: bool,
     /// Whether it uses shared CPUs in addition.
     mixed: bool,
+    /// Whether its container has ended and lends them. Files of earlier versions do not say.
+    #[serde(default)]
+    lent: bool,
     request_millicpu: Option<u64>,
     limit_millicpu: Option<u64>,
 }
@@ -307,6 +310,7 @@ impl StoredClaim {
             idle_siblings: claim.margin.siblings,
             idle_caches: claim.margin.caches,
             mixed: claim.mixed,
+            lent: claim.lent,
             request_millicpu: claim.cpu.request.map(|milli| milli.0),
             limit_millicpu: claim.cpu.limit.map(|milli| milli.0),
         }
@@ -323,6 +327,7 @@ impl StoredClaim {
             cpus,
             margin: Margin { siblings: self.idle_siblings, caches: self.idle_caches },
             mixed: self.mixed,
+            lent: self.lent,
             cpu: CpuRequest {
                 request: self.request_millicpu.map(MilliCpu),
                 limit: self.limit_millicpu.map(MilliCpu),
@@ -439,6 +444,7 @@ mod tests {
             cpus: cpus.parse().unwrap(),
             margin: Margin { siblings: name == "b", caches: name == "a" },
             mixed: name == "c",
+            lent: name == "b",
             cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
         let of_c = memory_manager::NodeMemoryClaim {
@@ -486,7 +492,7 @@ mod tests {
         let claim = concat!(
             r#"{"pod_uid":"uid-b","namespace":"default","pod":"b","container":"c \"quoted\"","#,
             r#""id":"id-b","cpus":"8-17,2047","idle_siblings":true,"idle_caches":false,"#,
-            r#""mixed":false,"request_millicpu":4000,"limit_millicpu":null}"#
+            r#""mixed":false,"lent":true,"request_millicpu":4000,"limit_millicpu":null}"#
         );
         let memory = concat!(
             r#""memory":[{"pod_uid":"uid-c","container":"c \"quoted\"","nodes":"0,127","#,

@@ -279,6 +279,7 @@ fn claim(pod: &Pod, container: &Container, cpus: CpuSet) -> Claim {
         cpus,
         margin: Margin::NONE,
         mixed: false,
+        lent: false,
         cpu: container.cpu,
     }
 }

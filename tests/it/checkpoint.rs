@@ -21,6 +21,7 @@ fn claims() -> SavedClaims {
         cpus: cpus.parse().unwrap(),
         margin: Margin::NONE,
         mixed: false,
+        lent: false,
         cpu: CpuRequest::default(),
     };
     let memory = MemoryClaim {

@@ -192,6 +192,7 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
         cpus: "2-3".parse().unwrap(),
         margin: Margin::NONE,
         mixed: false,
+        lent: false,
         cpu: CpuRequest { request: limit.map(MilliCpu), limit: limit.map(MilliCpu) },
     };
     let claims = vec![

@@ -35,6 +35,7 @@ fn the_state_file_for_the_kubelet_has_the_assigned_cpus() {
         cpus: cpus.parse().unwrap(),
         margin: Margin::NONE,
         mixed: false,
+        lent: false,
         cpu: CpuRequest::default(),
     };
     // Stays open, as by a running plugin.

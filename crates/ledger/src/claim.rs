@@ -22,6 +22,9 @@ pub struct Claim {
     pub margin: Margin,
     /// Whether the container also uses shared CPUs (`cpus: exclusive+shared`).
     pub mixed: bool,
+    /// Whether its container has ended while others of its pod run, as init containers have, and
+    /// lends the CPUs to the shared pool.
+    pub lent: bool,
     /// The request in the last event that had one; empty if no event did. It is kept because a
     /// runtime's list can be incomplete.
     pub cpu: CpuRequest,

@@ -210,6 +210,7 @@ fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
         margin: Margin::NONE,
         mixed: false,
+        lent: false,
         cpu: CpuRequest::default(),
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),

@@ -285,8 +285,11 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
         let Some(pod) = books.pod(&pod_uid).map(|entry| &entry.pod) else { continue };
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
         let id = ContainerId::made_up(&pod_uid, &container);
-        let (margin, mixed, cpu) = (Margin::NONE, false, CpuRequest::default());
-        let claim = Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu };
+        let margin = Margin::NONE;
+        let (mixed, lent) = (false, false);
+        let cpu = CpuRequest::default();
+        let claim =
+            Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, lent, cpu };
         keep(node, books, claim);
     }
 }

@@ -400,6 +400,9 @@ impl ContainerEntry {
         let mut entry = ContainerEntry::with_id(claim.id.clone(), &claim.container, claim.cpu);
         entry.assign(claim.cpus, margin);
         entry.mix(claim.mixed);
+        if claim.lent {
+            entry.lend();
+        }
         entry
     }
 

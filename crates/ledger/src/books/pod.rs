@@ -129,6 +129,7 @@ impl PodEntry {
             cpus,
             margin: Margin::NONE,
             mixed: false,
+            lent: false,
             cpu: CpuRequest::default(),
         });
         let of_containers = self.containers.iter().filter_map(|(name, entry)| {
@@ -141,6 +142,7 @@ impl PodEntry {
                 cpus: entry.claim()?,
                 margin: entry.margin(),
                 mixed: entry.is_mixed(),
+                lent: self.lends_lastingly(entry),
                 cpu: entry.cpu,
             })
         });
@@ -171,13 +173,21 @@ impl PodEntry {
 
     /// Whether this is the claim of this container of the pod; compares without a copy.
     fn has_claim(&self, name: &str, entry: &ContainerEntry, claim: &Claim) -> bool {
-        let Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, cpu } = claim;
+        let Claim { pod_uid, namespace, pod, container, id, cpus, margin, mixed, lent, cpu } =
+            claim;
         Some(*cpus) == entry.claim()
             && *id == entry.id
             && *cpu == entry.cpu
             && (*margin, *mixed) == (entry.margin(), entry.is_mixed())
+            && *lent == self.lends_lastingly(entry)
             && container == name
             && (pod_uid, namespace, pod) == (&self.pod.uid, &self.pod.namespace, &self.pod.name)
+    }
+
+    /// Whether the CPUs of an ended container are lent although the pod runs on. In a pod of which
+    /// nothing runs they are lent anyway, after a restart too.
+    fn lends_lastingly(&self, entry: &ContainerEntry) -> bool {
+        entry.is_lent() && self.containers.values().any(ContainerEntry::is_alive)
     }
 
     /// Updates the pod's description by an event; empty parts change nothing.

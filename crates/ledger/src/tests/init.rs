@@ -170,3 +170,36 @@ fn an_init_container_that_starts_over_waits_for_cpus_that_its_pod_gave_up() {
         assert_eq!(held(&node, &a).len(), 3, "{engine:?}");
     }
 }
+
+/// An init container that has ended keeps a CPU that the budget covers, and lends it. The state file
+/// says so: otherwise the pool would lack the CPU for a minute after each restart of the plugin or of
+/// the node.
+#[test]
+fn after_a_reboot_an_ended_init_container_goes_on_lending_its_cpu() {
+    let mut node = Node::new();
+    let (a, s) = (guaranteed("a", 3500), pod("s", Qos::Burstable, 100));
+    node.create(&s, "c", "s", 100).unwrap();
+    node.create(&a, "i", "i", 1000).unwrap();
+    node.stop("i");
+    node.create(&a, "m", "m", 2000).unwrap();
+    node.create(&a, "side", "side", 1500).unwrap();
+    let [of_init, of_app] = ["i", "m"].map(|name| {
+        let mut claims = node.ledger.claims();
+        claims.find(|claim| claim.container == name).unwrap().cpus
+    });
+    let pool = cpus("0-15") - of_app;
+    assert_eq!(node.ledger.pool(), pool);
+    // The containers of this boot have run before the plugin, and are not pinned.
+    let saved: Vec<Claim> = node.ledger.claims().collect();
+    for ids in [["m", "side"], ["m2", "side2"]] {
+        let mut next = Node::with(settings(), saved.clone());
+        let [app, side] = ids;
+        let listed = [(&a, "m", app, 2000), (&a, "side", side, 1500), (&s, "c", "s", 100)];
+        next.event(next.running(&listed)).unwrap();
+        next.check(app, &of_app.to_string());
+        assert_eq!(next.ledger.pool(), pool);
+        // They are still its own if it runs again.
+        assert_eq!(next.create(&a, "i", "i2", 1000).unwrap(), of_init.to_string());
+        assert_eq!(next.ledger.pool(), pool - of_init);
+    }
+}

@@ -289,6 +289,11 @@ impl World {
             let container = self.container(serial);
             container.cpus = cpus.to_string();
             container.is_named = true;
+        } else if self.pods[&id].is_in_workload(&self.settings) {
+            let cpus = self.reserved() & self.kernel.lock().usable();
+            let container = self.container(serial);
+            container.is_preset = !cpus.is_empty();
+            container.cpus = cpus.to_string();
         }
         self.report(delay, Event::CREATE_CONTAINER, serial);
     }
@@ -300,10 +305,15 @@ impl World {
         let slot = container.slot;
         let is_crio = self.settings.is_crio();
         let is_peace = self.settings.trouble == Trouble::None;
-        if reply.answered && !container.is_named {
+        if reply.answered && !container.is_set_by_others() {
             self.note_no_cpus_named();
         }
         self.note_created(id, reply.answered);
+        let is_moved = container_is_moved(self.containers.get(&serial), &reply);
+        if is_moved {
+            let text = self.describe(serial);
+            return self.fail(format!("{text} is in a workload of CRI-O, and gets other CPUs"));
+        }
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };
         pod.busy = false;
@@ -333,7 +343,7 @@ impl World {
             return;
         }
         container.state = State::Created;
-        if let Some(adjust) = reply.adjust {
+        if let Some(adjust) = reply.adjust.filter(|_| !container.is_preset) {
             let cpu = &adjust.linux.resources.cpu;
             container.cpus.clone_from(&cpu.cpus);
             container.mems.clone_from(&cpu.mems);
@@ -747,4 +757,11 @@ impl World {
         let promised: u64 = self.pods.values().map(Pod::request).sum();
         (cpus.len() as u64 * 1000).saturating_sub(promised)
     }
+}
+
+/// Whether an answer changes the CPUs that CRI-O has set for a new container.
+fn container_is_moved(container: Option<&Container>, reply: &PluginReply) -> bool {
+    let is_preset = container.is_some_and(|container| container.is_preset);
+    let adjust = reply.adjust.as_ref().map(|adjust| &adjust.linux.resources.cpu.cpus);
+    is_preset && adjust.is_some_and(|cpus| !cpus.is_empty())
 }

@@ -382,7 +382,7 @@ impl World {
             let Some(exclusive) = owner.exclusive else { continue };
             for (other_at, other) in all.iter().enumerate() {
                 let cpus = other.allowed & exclusive;
-                if at == other_at || cpus.is_empty() {
+                if at == other_at || cpus.is_empty() || self.is_off_reserved(other) {
                     continue;
                 }
                 // A pod's own CPUs are also where its pause container is kept.
@@ -440,6 +440,13 @@ impl World {
                 "{text} runs on {allowed} (throttled: {is_throttled}), and the list's answer says {cpus}"
             ));
         }
+    }
+
+    /// Whether CRI-O has set CPUs for a container that are not reserved any more. It stays on them.
+    fn is_off_reserved(&self, one: &Occupant) -> bool {
+        let Some(container) = self.container_of(one) else { return false };
+        let cpus: CpuSet = container.cpus.parse().unwrap_or_default();
+        container.is_preset && !cpus.is_subset(&self.reserved())
     }
 
     /// Whether the CPUs of a pod are its own, by the state file.
@@ -521,7 +528,7 @@ impl World {
     ) -> impl Iterator<Item = (&'a Occupant, CpuSet)> {
         let is_plain = |one: &&Occupant| {
             let has_own = |c: &Container| c.has_exclusive() || c.created_with.1 == -1;
-            let is_plain = |c: &Container| !has_own(c) && !c.is_named && !c.is_uncertain;
+            let is_plain = |c: &Container| !has_own(c) && !c.is_set_by_others() && !c.is_uncertain;
             self.container_of(one).is_none_or(is_plain)
                 && !self.is_bounded(one.pod, self.container_of(one))
         };
@@ -561,7 +568,7 @@ impl World {
             self.oracle.overlaps |= !cpus.is_empty();
             let container = self.container_of(one);
             let shares = one.exclusive.is_none()
-                && container.is_none_or(|c| !c.mixed && !c.is_named && !c.is_uncertain);
+                && container.is_none_or(|c| !c.mixed && !c.is_set_by_others() && !c.is_uncertain);
             if !shares || cpus.is_empty() || !has_others {
                 continue;
             }
@@ -721,7 +728,7 @@ impl World {
         if self.settings.trouble != Trouble::None
             || has_own_pools
             || !why.contains("not enough cpus available")
-            || self.containers.values().any(|one| one.is_named || one.mixed)
+            || self.containers.values().any(|one| one.is_set_by_others() || one.mixed)
             || self.pods.values().any(is_more)
             || self.pods.values().any(|pod| self.pod_options_isolated(pod))
         {
@@ -863,9 +870,12 @@ impl World {
             return Some(format!("{name} runs on {allowed}, and the reserved CPUs are {reserved}"));
         }
         let is_mixed = |one: &Occupant| self.container_of(one).is_some_and(|one| one.mixed);
-        // CPUs that the kubelet's CPU manager has set stay, and may be exclusive or shared.
-        let is_named = |one: &Occupant| self.container_of(one).is_some_and(|one| one.is_named);
+        // CPUs that the kubelet's CPU manager or CRI-O has set stay, and may be exclusive or shared.
+        let is_named =
+            |one: &Occupant| self.container_of(one).is_some_and(Container::is_set_by_others);
         let is_bounded = |one: &Occupant| self.is_bounded(one.pod, self.container_of(one));
+        // Its pod has the reserved CPUs as well, which the pool lacks under strict reservation.
+        let has_preset = |one: &Occupant| self.pods[&one.pod].is_in_workload(&self.settings);
         let is_general = |one: &Occupant| {
             let pod = &self.pods[&one.pod];
             !self.is_for_reserved(pod) && !pod.is_system
@@ -876,6 +886,7 @@ impl World {
                 && is_general(one)
                 && !is_mixed(one)
                 && !is_named(one)
+                && !has_preset(one)
                 && !is_bounded(one)
         };
         let mut shared = all.iter().filter(shares);
@@ -1057,7 +1068,8 @@ impl World {
             let may_lose = self.oracle.is_unsteady || container.is_uncertain;
             if let Some(own_pool) = self.own_pools().get(&container.pod) {
                 // A container with all CPUs of its pod returns them when another one starts.
-                let is_certain = !may_lose && !container.is_named && !self.oracle.is_contested();
+                let is_certain =
+                    !may_lose && !container.is_set_by_others() && !self.oracle.is_contested();
                 if is_certain && allowed != *own_pool {
                     return Some(format!(
                         "runs on {allowed}, and the own pool of its pod is {own_pool}"

@@ -24,6 +24,9 @@ pub type Serial = u32;
 /// The namespace of pods in the kubelet's system partition, if it has one.
 const SYSTEM_NAMESPACE: &str = "infra";
 
+/// The annotation of pods in a workload of CRI-O.
+const WORKLOAD: &str = "target.workload.openshift.io/management";
+
 /// The pod option for both exclusive and shared CPUs.
 pub const MIXED: (&str, &str) = ("cpus", "exclusive+shared");
 
@@ -189,6 +192,8 @@ pub struct Container {
     pub is_ending: bool,
     /// Whether the kubelet's CPU manager has named CPUs for it, which stay set.
     pub is_named: bool,
+    /// Whether CRI-O has set its CPUs before the plugin saw it.
+    pub is_preset: bool,
     /// Whether its request or its CPUs have changed while no plugin was connected.
     pub is_uncertain: bool,
     /// Whether the kubelet is trying to resize it.
@@ -220,6 +225,11 @@ impl Container {
         let is_more = cpus.is_some_and(|cpus| cpus.len() as u64 > self.request / 1000);
         self.mixed = pod_options_mixed && is_more;
         self.exclusive = if self.mixed { None } else { cpus };
+    }
+
+    /// Whether another program than the plugin has set its CPUs.
+    pub fn is_set_by_others(&self) -> bool {
+        self.is_named || self.is_preset
     }
 
     pub fn has_exclusive(&self) -> bool {
@@ -415,6 +425,11 @@ impl Pod {
         self.class == Class::Guaranteed
     }
 
+    /// Whether it is one of the pods whose CPUs CRI-O sets.
+    pub fn is_in_workload(&self, settings: &Settings) -> bool {
+        settings.workload && !self.is_guaranteed() && !self.is_plugin && self.id % 4 == 3
+    }
+
     pub fn uid(&self) -> String {
         format!("u{}{}", if self.is_static { "" } else { "-" }, self.id)
     }
@@ -445,13 +460,15 @@ impl Pod {
             cgroup_parent: Paths(settings).cgroup_parent(self),
             ..Default::default()
         };
+        let workload = (WORKLOAD.to_owned(), "{}".to_owned());
+        let workload = if self.is_in_workload(settings) { Some(workload) } else { None };
         wire::PodSandbox {
             id: self.sandbox_id(),
             name: format!("pod{}", self.id),
             uid: self.uid(),
             namespace: self.namespace.to_owned(),
             labels: self.labels(),
-            annotations: self.annotations.iter().cloned().collect(),
+            annotations: self.annotations.iter().cloned().chain(workload).collect(),
             linux: MessageField::some(linux),
             ..Default::default()
         }

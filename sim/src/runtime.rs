@@ -490,6 +490,13 @@ impl World {
         if matches!(container.state, State::Exited | State::Unknown | State::Creating) {
             return quick;
         }
+        // A plugin that was away leaves it alone as long as its CPUs are the reserved ones.
+        if container.is_preset && self.settings.trouble != Trouble::All && !self.oracle.is_unsteady
+        {
+            let id = &update.container_id;
+            self.fail(format!("an update of {id}, which is in a workload of CRI-O"));
+            return quick;
+        }
         let reaches = container.state == State::Running || is_crio;
         let cpu = &update.linux.resources.cpu;
         // Even if the update fails: the plugin repairs that.
@@ -574,7 +581,8 @@ impl World {
         }
         container.cpus.clone_from(&cpus);
         container.is_named = true;
-        if self.cpu_manager.is_static() {
+        // A plugin that leaves the container alone gives its CPUs to others.
+        if self.cpu_manager.is_static() || reply.answered {
             (container.exclusive, container.mixed) = (None, false);
         }
         let dir = self.dir(&self.containers[&serial]);

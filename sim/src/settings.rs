@@ -53,6 +53,8 @@ pub struct Settings {
     pub system_partition: Option<&'static str>,
     /// Whether another NRI plugin sometimes sets CPUs of containers.
     pub other_plugin: bool,
+    /// Whether CRI-O has a workload: it puts the containers of some pods on the reserved CPUs.
+    pub workload: bool,
     pub trouble: Trouble,
 }
 
@@ -66,6 +68,7 @@ impl Default for Settings {
             configuration: Configuration::default(),
             system_partition: None,
             other_plugin: false,
+            workload: false,
             trouble: Trouble::All,
         }
     }
@@ -106,6 +109,7 @@ impl Settings {
             configuration: Configuration::roll(&topology, privileged, dice),
             system_partition: dice.pick(&[None, None, Some(""), Some("0-1")]),
             other_plugin: trouble == Trouble::All && dice.percent(10),
+            workload: is_crio && machine_dice.percent(30),
             trouble,
         };
         let isolated =
@@ -136,6 +140,7 @@ impl Settings {
             Settings { privileged: false, ..self.clone() },
             Settings { system_partition: None, ..self.clone() },
             Settings { other_plugin: false, ..self.clone() },
+            Settings { workload: false, ..self.clone() },
         ];
         let configurations = self.configuration.simpler().into_iter();
         let simpler =

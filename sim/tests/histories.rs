@@ -53,9 +53,9 @@ fn a_created_container_keeps_its_cpus_out_of_the_pool() {
 }
 
 /// The runtime passes on a request that names CPUs after the kubelet's CPU manager was switched off. The
-/// plugin assigns no CPUs until a container is created without them.
+/// plugin leaves the container alone, and assigns no CPUs if another pod gets such a request.
 #[test]
-fn a_late_request_that_names_cpus_makes_the_plugin_stop_assigning() {
+fn a_late_request_that_names_cpus_holds_back_its_container() {
     check("2500291");
 }
 

@@ -142,7 +142,12 @@ impl ActivityDetector {
                 self.note_cpus(pod, container, &requested.cpus?, settings)
             }
             Call::Event(Event::Synchronize { containers, .. }) => {
-                containers.iter_mut().for_each(|one| leave_listed_alone(one, settings));
+                containers.iter_mut().for_each(|one| leave_existing_alone(one, settings));
+                None
+            }
+            // The ledger may not know the container: the list can lack it.
+            Call::Event(Event::Starting { container, .. } | Event::Started { container, .. }) => {
+                leave_existing_alone(container, settings);
                 None
             }
             Call::Admission(_) | Call::Event(_) => None,
@@ -198,9 +203,9 @@ impl ActivityDetector {
     }
 }
 
-/// Leaves a listed container alone whose CPUs are certainly CRI-O's. Others may be those that this
+/// Leaves a container alone that exists already and whose CPUs are certainly CRI-O's. Others may be those that this
 /// plugin has set: the reserved CPUs, too, if all others were exclusive.
-fn leave_listed_alone(container: &mut Container, settings: &Settings) {
+fn leave_existing_alone(container: &mut Container, settings: &Settings) {
     let is_reserved = |cpus: CpuSet| cpus.is_subset(&settings.placement.reserved);
     if container.in_workload && container.cpus.is_some_and(is_reserved) {
         container.left_alone = Some(LeftAlone::Workload);

@@ -282,8 +282,7 @@ struct StoredClaim {
     idle_caches: bool,
     /// Whether it uses shared CPUs in addition.
     mixed: bool,
-    /// Whether its container has ended and lends them. Files of earlier versions do not say.
-    #[serde(default)]
+    /// Whether its container has ended and lends them.
     lent: bool,
     request_millicpu: Option<u64>,
     limit_millicpu: Option<u64>,

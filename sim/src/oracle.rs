@@ -31,8 +31,8 @@
 //! container has such CPUs exclusively only as the configuration or its own pod option says.
 //!
 //! A container that was created while the plugin was away has its exclusive CPUs, without a CFS quota, 200 ms
-//! after the answer to the list, even if the runtime loses the updates in it; no line of the log is about it
-//! alone.
+//! after the answer to the list, even if the runtime loses the updates in it, and no drift of it is
+//! logged.
 //!
 //! The plugin distrusts no cgroup as cleared under containers, which this kernel refuses, and none as
 //! contested before another program has written fewer than all CPUs into it five times (3).

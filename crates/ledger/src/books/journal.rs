@@ -24,7 +24,9 @@ impl Journal {
         why: MoveReason,
     ) {
         *self.moves.entry(why).or_default() += 1;
-        self.note(true, subject, What::Moved { from, to, why });
+        // A container that started before the plugin has no CPUs to lose, and gets its own as a new one does.
+        let warning = why != MoveReason::Unpinned;
+        self.note(warning, subject, What::Moved { from, to, why });
     }
 
     pub(crate) fn moves(&self) -> &BTreeMap<MoveReason, u64> {

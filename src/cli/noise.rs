@@ -6,7 +6,7 @@
 use super::NamespaceArgs;
 use super::client;
 use super::explain;
-use super::output::{Output, show};
+use super::output::{Color, Output, show};
 use crate::exclusivity::NoiseFiles;
 use crate::view::Status;
 use crate::view::explanation::matches;
@@ -51,6 +51,9 @@ pub struct NoiseArgs {
     /// masked in --proc-root. Not used if it does not exist
     #[arg(long, value_name = "DIR", default_value = "/host/proc")]
     pub host_proc: PathBuf,
+    /// Whether to colour noisy CPUs
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
     /// Output format
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
     pub output: Output,
@@ -91,7 +94,7 @@ pub fn run(
         && owners.is_empty()
         && unknown.is_empty()
     {
-        return Err(format!("no container of {of} has exclusive CPUs now").into());
+        return Err(format!("no running container of {of} has exclusive CPUs now").into());
     }
     let noise = observe(&Linux, args, &owners)?;
     if watched(args)?.owners != owners {
@@ -102,7 +105,7 @@ pub fn run(
     }
     let text = match args.output {
         Output::Text if owners.is_empty() => "no container to observe\n".to_owned(),
-        Output::Text => noise.text(),
+        Output::Text => noise.text(args.color.style().colour),
         Output::Json => serde_json::to_string_pretty(&noise)? + "\n",
     };
     show(out, &text)?;
@@ -115,7 +118,8 @@ fn watched(args: &NoiseArgs) -> Result<Watched, Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, "/status")?;
     let status: Status = client::read(&answer)?;
     let node = status.node.ok_or("the plugin has no configuration yet")?;
-    Ok(Watched::of(node.containers.iter().filter(|one| args.includes(one))))
+    let containers = node.containers.iter().filter(|one| args.includes(one));
+    Ok(Watched::of(containers, &node.config))
 }
 
 fn observe(

@@ -7,7 +7,7 @@ use super::in_background;
 use crate::exclusivity::NoiseFiles;
 use crate::serve::ViewSource;
 use crate::view::noise::{NoiseFigures, Watched};
-use crate::view::status::ContainerStatus;
+use crate::view::status::{ConfigStatus, ContainerStatus};
 use kernel::Linux;
 use noise::{Observation, Owner, Sample};
 use std::collections::{BTreeSet, VecDeque};
@@ -79,7 +79,7 @@ impl Asked {
         let Ok(node) = &view.node else { return Some(Asked::default()) };
         let refused = node.own.quiet.report.refused.iter();
         Some(Asked {
-            owners: Watched::of(&ContainerStatus::all(node)).owners,
+            owners: Watched::of(&ContainerStatus::all(node), &ConfigStatus::in_force(node)).owners,
             refused: refused.map(|(interrupt, _)| interrupt.number).collect(),
         })
     }
@@ -162,7 +162,7 @@ impl NoiseHistory {
 mod tests {
     use super::*;
     use cpuset::CgroupPath;
-    use noise::{Kind, Verdict};
+    use noise::{InForce, Kind, Verdict};
     use std::fs;
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -170,7 +170,8 @@ mod tests {
 
     fn owner(name: &str, cpus: &str) -> Owner {
         let cgroup = CgroupPath::new(&format!("kubepods/{name}")).unwrap();
-        Owner { name: name.to_owned(), cgroup, cpus: cpus.parse().unwrap() }
+        let in_force = InForce::default();
+        Owner { name: name.to_owned(), cgroup, cpus: cpus.parse().unwrap(), in_force }
     }
 
     /// A node on which everything has counted up to `n`.

@@ -1,13 +1,18 @@
 //! [`NoiseFigures`]: what ran or fired on exclusive CPUs besides their containers. [`Watched`] says whose
 //! CPUs those are.
 
-use super::status::{ContainerStatus, full_name};
-use cpuset::{CgroupPath, CpuSet};
-use noise::{ContainerNoise, CpuNoise, Kind, NoiseReport, Owner, Verdict};
+use super::status::{ConfigStatus, ContainerStatus, full_name};
+use cpuset::{CgroupPath, CpuSet, PartitionType};
+use ledger::Mechanism;
+use noise::{
+    ContainerNoise, CpuNoise, InForce, Kind, NoiseReport, Owner, PartitionInForce, Verdict,
+};
+use quiet::InterruptMode;
 use std::collections::BTreeMap;
 
-/// A container keeps its CPUs when it has ended, and nothing of it runs on them.
-const ENDED: &str = "ended";
+/// Only a running container has a cgroup of its own that keeps others off its CPUs. One that is created
+/// has no process yet, and one that has ended keeps its CPUs without using them.
+const RUNNING: &str = "running";
 /// How many findings status and page show of each container.
 const MOST_FINDINGS: usize = 3;
 
@@ -104,30 +109,51 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn of<'a>(containers: impl IntoIterator<Item = &'a ContainerStatus>) -> Watched {
+    pub(crate) fn of<'a>(
+        containers: impl IntoIterator<Item = &'a ContainerStatus>,
+        config: &ConfigStatus,
+    ) -> Watched {
         let mut watched = Watched::default();
-        for one in containers.into_iter().filter(|one| one.state != ENDED) {
+        for one in containers.into_iter().filter(|one| one.state == RUNNING) {
+            let in_force = in_force(one, config);
             let cgroup = one.cgroup.as_deref().and_then(CgroupPath::new);
             if !one.own_pool.is_empty() {
                 let pod = full_name(&one.namespace, &one.pod, "");
                 let group = cgroup.as_ref().and_then(CgroupPath::parent);
-                watched.add(format!("{pod} (own pool)"), group, one.own_pool);
+                watched.add(format!("{pod} (own pool)"), group, one.own_pool, in_force);
             }
             if one.exclusive {
-                watched.add(one.full_name(), cgroup, (one.cpus - one.shared) | one.idle);
+                let cpus = (one.cpus - one.shared) | one.idle;
+                watched.add(one.full_name(), cgroup, cpus, in_force);
             }
         }
         watched
     }
 
-    fn add(&mut self, name: String, cgroup: Option<CgroupPath>, cpus: CpuSet) {
+    fn add(&mut self, name: String, cgroup: Option<CgroupPath>, cpus: CpuSet, in_force: InForce) {
         // Containers that share an own pool have the same one.
         if self.owners.iter().any(|owner| owner.name == name) || self.unknown.contains(&name) {
             return;
         }
         match cgroup {
-            Some(cgroup) => self.owners.push(Owner { name, cgroup, cpus }),
+            Some(cgroup) => self.owners.push(Owner { name, cgroup, cpus, in_force }),
             None => self.unknown.push(name),
         }
     }
+}
+
+fn in_force(container: &ContainerStatus, config: &ConfigStatus) -> InForce {
+    let partitions = Mechanism::Partitions.to_string();
+    // A container in an own pool has no mechanism of its own, and no partition.
+    let partition = if container.mechanism.as_ref() == Some(&partitions) {
+        let kinds = PartitionType::ALL.into_iter();
+        let kind = kinds.into_iter().find(|kind| kind.name() == config.own.cpuset_partition);
+        PartitionInForce::Of(kind.unwrap_or_default())
+    } else if config.exclusivity == partitions {
+        PartitionInForce::Missing
+    } else {
+        PartitionInForce::Unused
+    };
+    let interrupts = container.quiet.as_ref().map(|quiet| quiet.interrupts.as_str());
+    InForce { partition, interrupts_away: interrupts == Some(InterruptMode::Away.name()) }
 }

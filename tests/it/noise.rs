@@ -5,7 +5,7 @@ use crate::support::json_names::{names, undocumented};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use clap::Parser;
 use cpuset::CgroupPath;
-use ledger::{Admission, Qos};
+use ledger::{Admission, Container, Event, Pod, Qos};
 use nri_cpu_manager::cli::{self, Cli, Command};
 use serde_json::Value;
 use std::fs;
@@ -61,10 +61,37 @@ async fn daemon() -> ObservedDaemon {
     let daemon = ObservedDaemon::connected(CONFIG).await;
     let (pod, mut container) = pod_and_container("db", Qos::Guaranteed, 2000);
     container.cgroup = CgroupPath::new("kubepods/pod-db/c");
-    daemon.event(Admission::Create { pod, container }).await.unwrap();
-    daemon.event(create("old", Qos::Guaranteed, 1000)).await.unwrap();
+    run(&daemon, pod, container).await;
+    let (pod, container) = pod_and_container("old", Qos::Guaranteed, 1000);
+    run(&daemon, pod, container).await;
     daemon.event(create("web", Qos::Burstable, 500)).await.unwrap();
     daemon
+}
+
+async fn run(daemon: &ObservedDaemon, pod: Pod, container: Container) {
+    let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+    daemon.event(create).await.unwrap();
+    daemon.event(Event::Started { pod, container }).await.unwrap();
+}
+
+/// Until a container runs, nothing keeps processes of the host off its CPUs.
+#[tokio::test]
+async fn a_created_container_is_not_observed_until_it_runs() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        let (pod, mut container) = pod_and_container("db", Qos::Guaranteed, 2000);
+        container.cgroup = CgroupPath::new("kubepods/pod-db/c");
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+        daemon.event(create).await.unwrap();
+        let proc = tempfile::tempdir().unwrap();
+        write_proc(proc.path(), 5);
+        let observed = noise(&daemon, proc.path(), &[]).await;
+        assert_eq!(observed.out, "no container to observe\n");
+        daemon.event(Event::Started { pod, container }).await.unwrap();
+        let observed = noise(&daemon, proc.path(), &["--color", "always"]).await;
+        assert!(observed.out.contains("ns/db/c, CPUs 2-3\n"), "{}", observed.out);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -113,7 +140,7 @@ async fn only_named_containers_are_observed() {
         write_proc(proc.path(), 5);
         for of in ["web", "ns/db/other", "nothing"] {
             let error = noise(&daemon, proc.path(), &[of]).await.error;
-            assert_eq!(error, Some(format!("no container of {of} has exclusive CPUs now")));
+            assert_eq!(error, Some(format!("no running container of {of} has exclusive CPUs now")));
         }
         let other = noise(&daemon, proc.path(), &["-n", "other"]).await;
         assert_eq!((other.error, other.out.as_str()), (None, "no container to observe\n"));

@@ -161,7 +161,13 @@ fn count(experiment: &Experiment<'_>, level: Level) -> Result<Counts> {
     thread::sleep(WARM_UP);
     let mut child = start_spinning(experiment, &tree, level.mode)?;
 
-    let owner = Owner { name: "measured".to_owned(), cgroup: tree::measured()?, cpus: exclusive };
+    // Only the counts are used, without advice.
+    let owner = Owner {
+        name: "measured".to_owned(),
+        cgroup: tree::measured()?,
+        cpus: exclusive,
+        in_force: noise::InForce::default(),
+    };
     let sample = || Sample::take(&Linux, &noise::Roots::default(), exclusive);
     let start = Instant::now();
     let mut observation = Observation::new(vec![owner]);

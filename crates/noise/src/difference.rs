@@ -5,7 +5,7 @@
 //! the steps between them smaller, and this more certain.
 
 use crate::sample::{Row, Sample, Table, Thread, ThreadId, Usage, Visibility};
-use cpuset::{CgroupPath, CpuSet};
+use cpuset::{CgroupPath, CpuSet, PartitionType};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,6 +116,25 @@ pub struct Owner {
     pub cgroup: CgroupPath,
     /// No CPU may have two owners; if one has, it counts for the first.
     pub cpus: CpuSet,
+    pub in_force: InForce,
+}
+
+/// The settings that hold for an owner's CPUs: no advice names one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InForce {
+    pub partition: PartitionInForce,
+    /// Whether device interrupts are kept off (`interrupts: away` or `housekeeping`).
+    pub interrupts_away: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PartitionInForce {
+    /// The node has no partitions for containers.
+    #[default]
+    Unused,
+    /// Other containers of the node have one. This owner's CPUs cannot have one, or the kernel refused it.
+    Missing,
+    Of(PartitionType),
 }
 
 impl Owner {
@@ -255,7 +274,7 @@ impl Amount {
     }
 }
 
-fn owner_of(owners: &[Owner], cpu: usize) -> Option<&Owner> {
+pub(crate) fn owner_of(owners: &[Owner], cpu: usize) -> Option<&Owner> {
     owners.iter().find(|owner| owner.cpus.contains(cpu))
 }
 

@@ -7,13 +7,14 @@
 //! ```
 //! use cpuset::{CgroupPath, CpuSet};
 //! use kernel::Linux;
-//! use noise::{Observation, Owner, Roots, Sample};
+//! use noise::{InForce, Observation, Owner, Roots, Sample};
 //! use std::collections::BTreeSet;
 //! use std::time::Duration;
 //!
 //! let cpus: CpuSet = "0".parse()?;
 //! let cgroup = CgroupPath::new("kubepods.slice/pod1/main").ok_or("no path of a cgroup")?;
-//! let owner = Owner { name: "default/db/main".into(), cgroup, cpus };
+//! let in_force = InForce::default();
+//! let owner = Owner { name: "default/db/main".into(), cgroup, cpus, in_force };
 //! let roots = Roots::default();
 //!
 //! let mut observation = Observation::new(vec![owner]);
@@ -42,6 +43,6 @@ mod fake;
 mod report;
 mod sample;
 
-pub use difference::{Kind, Observation, Owner};
+pub use difference::{InForce, Kind, Observation, Owner, PartitionInForce};
 pub use report::{Advice, ContainerNoise, CpuNoise, Finding, NoiseReport, VERSION, Verdict};
 pub use sample::{Roots, Sample, SampleError, Visibility};

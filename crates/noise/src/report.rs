@@ -3,9 +3,11 @@
 //! Names come from `/proc`, where processes choose theirs: they have no control characters here, and a
 //! bounded length.
 
-use crate::difference::{Amount, Cause, CpuTally, Kind, Observation};
+use crate::difference::{
+    Amount, Cause, CpuTally, InForce, Kind, Observation, PartitionInForce, owner_of,
+};
 use crate::sample::Visibility;
-use cpuset::CpuSet;
+use cpuset::{CpuSet, PartitionType};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,9 @@ const MOST_LINES: usize = 40;
 /// 10 ms of another thread weigh as much as this many interrupts or switches of 5 microseconds.
 const TICK_WEIGHT: u64 = 2000;
 const MILLISECONDS_PER_TICK: u64 = 10;
+/// How a terminal begins red text, and ends it.
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
 
 /// What ran or fired on exclusive CPUs besides their containers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,10 +109,14 @@ pub enum Advice {
     ReportDefect,
     ObserveAgain,
     KernelExclusivity,
+    NoPartition,
     IsolatedPartition,
+    BootIsolation,
     InterruptsAway,
+    NotAway,
     KernelManaged,
     FollowsInterrupts,
+    OwnTraffic,
     Watchdog,
     Hardware,
     BootParameters,
@@ -121,24 +130,32 @@ impl Advice {
             }
             Advice::ObserveAgain => "ran here before its CPUs changed: observe again",
             Advice::KernelExclusivity => "exclusivity: kernel keeps all processes of the host off",
+            Advice::NoPartition => {
+                "has no cpuset partition, so processes of the host may run here: nri-cpu-manager explain names the reason"
+            }
             Advice::IsolatedPartition => {
                 "cpusetPartition: isolated (before Linux 7.0, kswapd and kcompactd lose their NUMA node), \
                  or boot with isolcpus= or nohz_full="
             }
+            Advice::BootIsolation => "boot with isolcpus= or nohz_full=",
             Advice::InterruptsAway => "interrupts: away moves them to other CPUs",
+            Advice::NotAway => {
+                "should be on other CPUs: nri-cpu-manager status has the interrupts that could not be moved, and why"
+            }
             Advice::KernelManaged => {
                 "kernel-managed: cannot be moved, and only fires for I/O that was started on this CPU"
             }
             Advice::FollowsInterrupts => {
                 "runs after device interrupts (interrupts: away moves these), or for I/O of the container itself"
             }
+            Advice::OwnTraffic => "runs for I/O of the container itself",
             Advice::Watchdog => "performance counters: end perf, or boot with nmi_watchdog=0",
             Advice::Hardware => "raised by the hardware or firmware: see the kernel's log",
             Advice::BootParameters => "boot with nohz_full= and rcu_nocbs= for fewer of these",
         }
     }
 
-    fn of(cause: &Cause, unmovable: &BTreeSet<u32>) -> Option<Advice> {
+    fn of(cause: &Cause, unmovable: &BTreeSet<u32>, in_force: InForce) -> Option<Advice> {
         let interrupt = match cause.kind {
             // The thread of interrupt 41 is called irq/41-nvme0q3.
             Kind::InterruptThread => {
@@ -150,15 +167,30 @@ impl Advice {
         match cause.kind {
             Kind::OtherContainer => Some(Advice::ReportDefect),
             Kind::FormerContainer => Some(Advice::ObserveAgain),
-            Kind::HostProcess => Some(Advice::KernelExclusivity),
-            Kind::KernelThread => Some(Advice::IsolatedPartition),
+            Kind::HostProcess => Some(match in_force.partition {
+                PartitionInForce::Unused => Advice::KernelExclusivity,
+                PartitionInForce::Missing => Advice::NoPartition,
+                // The kernel lets no process outside a partition run on its CPUs.
+                PartitionInForce::Of(_) => Advice::ObserveAgain,
+            }),
+            Kind::KernelThread => Some(match in_force.partition {
+                PartitionInForce::Unused | PartitionInForce::Of(PartitionType::Root) => {
+                    Advice::IsolatedPartition
+                }
+                PartitionInForce::Missing | PartitionInForce::Of(PartitionType::Isolated) => {
+                    Advice::BootIsolation
+                }
+            }),
             Kind::DeviceInterrupt | Kind::InterruptThread => {
                 if interrupt.is_some_and(|number| unmovable.contains(&number)) {
                     Some(Advice::KernelManaged)
+                } else if in_force.interrupts_away {
+                    Some(Advice::NotAway)
                 } else {
                     Some(Advice::InterruptsAway)
                 }
             }
+            Kind::Softirq if in_force.interrupts_away => Some(Advice::OwnTraffic),
             Kind::Softirq => Some(Advice::FollowsInterrupts),
             Kind::OtherInterrupt if ["NMI", "PMI"].contains(&cause.name.as_str()) => {
                 Some(Advice::Watchdog)
@@ -198,9 +230,11 @@ impl Observation {
     }
 
     fn noise_of(&self, cpu: usize, tally: &CpuTally, unmovable: &BTreeSet<u32>) -> CpuNoise {
+        let in_force =
+            owner_of(&self.owners, cpu).map_or_else(InForce::default, |owner| owner.in_force);
         let all = tally.causes.iter();
         let mut all: Vec<Finding> =
-            all.map(|(cause, amount)| Finding::of(cause, amount, unmovable)).collect();
+            all.map(|(cause, amount)| Finding::of(cause, amount, unmovable, in_force)).collect();
         // Stable: causes are in order.
         all.sort_by_key(Finding::rank);
         let (expected, findings): (Vec<_>, Vec<_>) =
@@ -224,7 +258,7 @@ impl Observation {
 }
 
 impl Finding {
-    fn of(cause: &Cause, amount: &Amount, unmovable: &BTreeSet<u32>) -> Finding {
+    fn of(cause: &Cause, amount: &Amount, unmovable: &BTreeSet<u32>, in_force: InForce) -> Finding {
         let is_thread = cause.kind.is_thread();
         Finding {
             kind: cause.kind,
@@ -238,7 +272,7 @@ impl Finding {
                 None
             },
             threads: if is_thread { Some(amount.threads.len()) } else { None },
-            advice: Advice::of(cause, unmovable),
+            advice: Advice::of(cause, unmovable, in_force),
         }
     }
 
@@ -329,14 +363,15 @@ impl NoiseReport {
         threads.map(|threads| format!("threads: {threads}")).into_iter().chain(interrupts).collect()
     }
 
-    pub fn text(&self) -> String {
+    /// For people. With `colour`, the lines of noisy CPUs are red.
+    pub fn text(&self, colour: bool) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = self.write(&mut text);
+        let _ = self.write(&mut text, colour);
         text
     }
 
-    fn write(&self, f: &mut String) -> fmt::Result {
+    fn write(&self, f: &mut String, colour: bool) -> fmt::Result {
         writeln!(
             f,
             "noise on exclusive CPUs in {:.1} s, {}",
@@ -351,7 +386,7 @@ impl NoiseReport {
         }
         for container in &self.containers {
             writeln!(f)?;
-            container.write(f)?;
+            container.write(f, colour)?;
         }
         self.write_advice(f)
     }
@@ -401,7 +436,7 @@ impl ContainerNoise {
         findings
     }
 
-    fn write(&self, f: &mut String) -> fmt::Result {
+    fn write(&self, f: &mut String, colour: bool) -> fmt::Result {
         writeln!(f, "{}, {}", self.name, wording::cpus(self.cpus))?;
         for (verdict, label) in [
             (Verdict::Quiet, "quiet"),
@@ -410,8 +445,14 @@ impl ContainerNoise {
             (Verdict::Unobserved, "not observed (offline, or one sample only)"),
         ] {
             let cpus = self.with_verdict(verdict);
-            if !cpus.is_empty() {
-                writeln!(f, "  {label}: {}", wording::cpus(cpus))?;
+            if cpus.is_empty() {
+                continue;
+            }
+            let line = format!("{label}: {}", wording::cpus(cpus));
+            if colour && verdict == Verdict::Noisy {
+                writeln!(f, "  {RED}{line}{PLAIN}")?;
+            } else {
+                writeln!(f, "  {line}")?;
             }
         }
         let involuntary: u64 = self

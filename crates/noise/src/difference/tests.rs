@@ -16,6 +16,7 @@ fn owners() -> Vec<Owner> {
         name: name.to_owned(),
         cgroup: CgroupPath::new(cgroup).unwrap(),
         cpus: cpus(list),
+        in_force: InForce::default(),
     };
     vec![owner("default/a/main", MAIN, "2-3"), owner("default/b/side", SIDE, "5")]
 }
@@ -364,6 +365,7 @@ fn a_machine_with_512_cpus_and_600_interrupts_takes_one_pass() {
         name: "large".to_owned(),
         cgroup: CgroupPath::new("kubepods/large").unwrap(),
         cpus: cpus("0-511"),
+        in_force: InForce::default(),
     };
     let mut observation = Observation::new(vec![owner]);
     observation.add(&at(0), &at(3));

@@ -11,7 +11,8 @@ fn cpus(list: &str) -> CpuSet {
 }
 
 fn owner(name: &str, cgroup: &str, list: &str) -> Owner {
-    Owner { name: name.to_owned(), cgroup: CgroupPath::new(cgroup).unwrap(), cpus: cpus(list) }
+    let cgroup = CgroupPath::new(cgroup).unwrap();
+    Owner { name: name.to_owned(), cgroup, cpus: cpus(list), in_force: InForce::default() }
 }
 
 const SOFTIRQS: &str = "CPU0 CPU1 CPU2 CPU3 CPU4 CPU5\nTIMER: 0 0 0 0 0 0\n";
@@ -56,6 +57,43 @@ fn observe(owners: Vec<Owner>, samples: &[Files]) -> Observation {
     let mut observation = Observation::new(owners);
     samples.windows(2).for_each(|pair| observation.add(&take(&pair[0]), &take(&pair[1])));
     observation
+}
+
+/// Advice for the findings on CPU 3, for an owner for whose CPUs these settings hold.
+fn advice(in_force: InForce) -> Vec<(Kind, Option<Advice>)> {
+    let owner = Owner { in_force, ..owner("default/a/main", "kubepods.slice/poda/main", "2-3") };
+    let noise = observe(vec![owner], &[node(0), node(5)])
+        .noise(Duration::from_secs(1), &BTreeSet::from([41]));
+    noise.containers[0].by_cpu[1].findings.iter().map(|one| (one.kind, one.advice)).collect()
+}
+
+#[test]
+fn advice_never_names_a_setting_that_is_in_force() {
+    use PartitionInForce::{Missing, Of};
+    for (partition, host_process, kernel_thread) in [
+        (Of(PartitionType::Root), Advice::ObserveAgain, Advice::IsolatedPartition),
+        (Of(PartitionType::Isolated), Advice::ObserveAgain, Advice::BootIsolation),
+        (Missing, Advice::NoPartition, Advice::BootIsolation),
+    ] {
+        let found = advice(InForce { partition, interrupts_away: true });
+        for expected in [
+            (Kind::HostProcess, Some(host_process)),
+            (Kind::KernelThread, Some(kernel_thread)),
+            (Kind::DeviceInterrupt, Some(Advice::KernelManaged)),
+            (Kind::DeviceInterrupt, Some(Advice::NotAway)),
+            (Kind::Softirq, Some(Advice::OwnTraffic)),
+        ] {
+            assert!(found.contains(&expected), "{expected:?} in {found:?}");
+        }
+    }
+}
+
+#[test]
+fn only_lines_of_noisy_cpus_are_coloured() {
+    let text = noise().text(true);
+    let coloured: Vec<&str> = text.lines().filter(|line| line.contains('\x1b')).collect();
+    assert_eq!(coloured, ["  \x1b[31mnoisy: CPU 3\x1b[0m"]);
+    assert_eq!(text.replace("\x1b[31m", "").replace("\x1b[0m", ""), noise().text(false));
 }
 
 fn noise() -> NoiseReport {
@@ -116,7 +154,11 @@ fn the_thread_of_an_interrupt_has_the_interrupts_advice() {
             name: name.to_owned(),
             detail: String::new(),
         };
-        assert_eq!(Advice::of(&cause, &BTreeSet::from([unmovable])), Some(expected), "{name}");
+        assert_eq!(
+            Advice::of(&cause, &BTreeSet::from([unmovable]), InForce::default()),
+            Some(expected),
+            "{name}"
+        );
     }
 }
 
@@ -144,7 +186,7 @@ default/b/main, CPUs 4-5
   not observed (offline, or one sample only): CPU 5
   expected: LOC 5
 ";
-    let text = noise().text();
+    let text = noise().text(false);
     let (table, advice) = text.split_once("\nThreads are").unwrap();
     assert_eq!(table, expected);
     let advice: Vec<&str> = advice.lines().skip(3).collect();
@@ -187,7 +229,7 @@ fn without_the_hosts_threads_quiet_has_a_limit() {
     let one = &noise.containers[0].by_cpu[0];
     assert_eq!(one.verdict, Verdict::QuietAsFarAsVisible);
     assert_eq!(one.involuntary_context_switches, None);
-    let text = noise.text();
+    let text = noise.text(false);
     assert!(
         text.contains("threads: not visible without the host's pid namespace (overlay host-pid)"),
         "{text}"
@@ -218,7 +260,7 @@ fn long_texts_say_how_much_is_left_out() {
     assert_eq!(noise.containers[0].by_cpu[0].findings.len(), 59);
     // The heaviest first.
     assert_eq!(noise.containers[0].by_cpu[0].findings[0].name, "dev59");
-    assert!(noise.text().contains("  and 19 more (as JSON: all)\n"));
+    assert!(noise.text(false).contains("  and 19 more (as JSON: all)\n"));
 }
 
 #[test]
@@ -229,7 +271,7 @@ fn names_have_no_control_characters_and_a_bounded_length() {
         name: "x\n\x1b]0;".repeat(100),
         detail: "/\u{202e}".repeat(4000),
     };
-    let finding = Finding::of(&cause, &Amount::default(), &BTreeSet::new());
+    let finding = Finding::of(&cause, &Amount::default(), &BTreeSet::new(), InForce::default());
     let shown = finding.full_name();
     assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown}");
     assert!(shown.chars().count() < LONGEST_NAME + LONGEST_DETAIL + 80, "{shown}");
@@ -293,9 +335,9 @@ fn without_interrupts_a_cpu_is_quiet_as_far_as_visible() {
         assert!(kinds.contains(&Kind::Softirq) && kinds.contains(&Kind::HostProcess));
         assert!(!kinds.contains(&Kind::DeviceInterrupt));
         assert!(
-            noise.text().contains("\ninterrupts: not visible: unexpected format"),
+            noise.text(false).contains("\ninterrupts: not visible: unexpected format"),
             "{}",
-            noise.text()
+            noise.text(false)
         );
     }
     let mut sum = observe(owners(), &[node(0), node(2)]);
@@ -348,14 +390,14 @@ fn this_machine_is_observed() {
     }
     let noise = observation.noise(Duration::from_millis(100), &BTreeSet::new());
     let by_cpu = &noise.containers[0].by_cpu;
-    assert!(by_cpu.iter().any(|one| !one.expected.is_empty()), "{}", noise.text());
+    assert!(by_cpu.iter().any(|one| !one.expected.is_empty()), "{}", noise.text(false));
     if noise.visibility != Visibility::InterruptsOnly {
         let own = std::process::id();
         let mut findings = by_cpu.iter().flat_map(|one| &one.findings);
         assert!(
             findings.any(|one| one.kind.is_thread() && one.number == Some(own)),
             "{}",
-            noise.text()
+            noise.text(false)
         );
     }
 }
@@ -370,7 +412,7 @@ proptest! {
         let owners = vec![owner("a", "a", "0-9")];
         let all = [files(&before), files(&after), files(&before), files(&after)];
         let noise = observe(owners, &all).noise(Duration::from_secs(1), &BTreeSet::new());
-        let text = noise.text();
+        let text = noise.text(false);
         prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
     }
 }

@@ -364,6 +364,20 @@ fn ignored(event: Event) -> Result<Decoded, CallError> {
 }
 
 impl AnswerKind {
+    /// The consequence of a call without an answer, for the end of a sentence. Only the kubelet repeats
+    /// calls, those that failed.
+    pub(crate) fn after_failure(&self) -> &'static str {
+        match self {
+            AnswerKind::Create(_) | AnswerKind::Update | AnswerKind::Validate => {
+                "; trying again is safe"
+            }
+            AnswerKind::Synchronize | AnswerKind::Stop => {
+                "; the runtime goes on, and changes of containers have to follow with a later answer or update"
+            }
+            AnswerKind::Empty => "; the runtime goes on",
+        }
+    }
+
     /// What the runtime gets instead of an answer: see [`CallError`].
     ///
     /// # Errors
@@ -377,7 +391,7 @@ impl AnswerKind {
                 ..Default::default()
             }),
             AnswerKind::Synchronize | AnswerKind::Stop | AnswerKind::Empty => {
-                log::warn!("answering {self:?} without changes: {error}");
+                log::warn!("{self:?} answered without changes: {error}");
                 self.encode(Answer::default())
             }
         }

@@ -63,8 +63,8 @@ pub struct Configuration {
 pub trait Plugin: Sync {
     /// The fields of pods and containers that are read.
     const READS: Reads<'static> = Reads::ALL;
-    /// The text of the error for a call that took too long.
-    const LATE: &'static str = "the plugin did not answer in time; trying again is safe";
+    /// Why a call that took too long has no answer.
+    const LATE: &'static str = "the plugin did not answer in time";
 
     /// The first call of a connection: the runtime introduces itself.
     ///

@@ -102,7 +102,7 @@ impl<'p, P: Plugin> Service<'p, P> {
         let progress = self.progress.clone();
         Handled::Later(Box::pin(async move {
             let requested =
-                timeout_at(deadline, requested).await.unwrap_or_else(|_| Err(late::<P>()))?;
+                timeout_at(deadline, requested).await.unwrap_or_else(|_| Err(late::<P>("")))?;
             progress.send_replace(Handshake::Configured);
             let requested = requested.common(known);
             let events = if requested.is_empty() { LEAST.mask() } else { requested.mask() };
@@ -119,14 +119,14 @@ impl<'p, P: Plugin> Service<'p, P> {
             match timeout_at(deadline, answer).await {
                 Ok(Ok(answer)) => kind.encode(answer),
                 Ok(Err(error)) => kind.refused(error),
-                Err(_) => kind.refused(late::<P>()),
+                Err(_) => kind.refused(late::<P>(kind.after_failure())),
             }
         }))
     }
 }
 
-fn late<P: Plugin>() -> CallError {
-    CallError::Unavailable(P::LATE.to_owned())
+fn late<P: Plugin>(consequence: &str) -> CallError {
+    CallError::Unavailable(format!("{}{consequence}", P::LATE))
 }
 
 #[cfg(test)]
@@ -260,6 +260,9 @@ mod tests {
         let asked = Instant::now();
         let answers = answers(&Wants(Events::ALL), &calls).await;
         assert_eq!(asked.elapsed(), REQUEST_TIMEOUT.mul_f64(REPLY_PART));
-        assert_eq!(answers, [Err(CallError::Unavailable("late".into())), Ok(Vec::new())]);
+        assert_eq!(
+            answers,
+            [Err(CallError::Unavailable("late; trying again is safe".into())), Ok(Vec::new())]
+        );
     }
 }

@@ -37,7 +37,7 @@ impl Edge {
 
 impl Plugin for Edge {
     const READS: Reads<'static> = READS;
-    const LATE: &'static str = "the CPU manager did not decide in time; trying again is safe";
+    const LATE: &'static str = "the CPU manager did not decide in time";
 
     fn configure(
         &self,

@@ -6,7 +6,7 @@
 use super::machine::{self, LoadedMachine, MachineError, NodeArgs};
 use super::output::{Output, show, stay};
 use crate::config::{Config, ConfigError};
-use crate::exclusivity::{Access, Exclusivity, IsolationFiles};
+use crate::exclusivity::{Access, Exclusivity, IsolationFiles, quiet_roots};
 use crate::files::read_regular;
 use crate::kubelet::StateFile;
 use crate::view::node::machine_line;
@@ -16,7 +16,6 @@ use cpuset::PartitionType;
 use kernel::{Kernel, Linux};
 use ledger::Stance;
 use nri::{CallError, Configuration, Events, Identity, Plugin, Session};
-use quiet::Roots;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -31,6 +30,14 @@ use wording::count;
 
 /// Longest file that is read.
 const LIMIT: usize = 1 << 20;
+/// The configuration in `manifests/base/configmap.yaml`, which a test compares.
+pub const DEFAULT_INSTALL: &str = "\
+cpuManagerPolicy: static
+cpuManagerPolicyOptions:
+  prefer-align-cpus-by-uncorecache: \"true\"
+reservedSystemCPUs: \"0-1\"
+exclusivity: auto
+";
 /// For the runtime to answer; it may be busy with another plugin.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The default socket. In a container a link from `/var/run` to `/run` leads out of the node's root.
@@ -58,7 +65,7 @@ const OTHER_MANAGERS: [(&str, &str); 8] = [
 
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
-    /// The plugin's configuration; without it, that of the default install is assumed
+    /// The plugin's configuration; without it, that of the default install is checked
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -75,6 +82,9 @@ pub struct DoctorArgs {
     /// In a container: where the node's root directory is mounted
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
+    /// In the plugin's container: the directory with the host's proc/irq, sys and run (overlay quiet)
+    #[arg(long, value_name = "DIR", env = "HOST_ROOT")]
+    pub host_root: Option<PathBuf>,
     /// Wait for SIGTERM or SIGINT after the report: for a DaemonSet, whose pods must not end
     #[arg(long)]
     pub stay: bool,
@@ -161,7 +171,8 @@ struct Doctor<'a> {
     args: &'a DoctorArgs,
     kernel: Arc<dyn Kernel>,
     machine: Result<LoadedMachine, MachineError>,
-    config: Result<Option<Config>, ConfigError>,
+    /// The default install's if the arguments name none.
+    config: Result<Config, ConfigError>,
     /// Whether the kernel makes partitions, for a process with this one's rights.
     partitions: Result<Hierarchy, ProbeError>,
 }
@@ -169,11 +180,10 @@ struct Doctor<'a> {
 impl Doctor<'_> {
     fn read(args: &DoctorArgs) -> Doctor<'_> {
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
-        let config = |path: &PathBuf| args.node.pick(&Config::read(path)?);
         Doctor {
             args,
             machine: machine::read(&at(&args.root, "/sys")),
-            config: args.config.as_ref().map(config).transpose(),
+            config: read_config(args),
             partitions: probe(&kernel, &args.cgroup_root),
             kernel,
         }
@@ -350,8 +360,8 @@ impl Doctor<'_> {
         match (policy.as_deref(), topology) {
             (Some("static"), _) => {
                 let stance = match &self.config {
-                    Ok(Some(config)) => config.on_active_kubelet(),
-                    _ => Stance::Refuse,
+                    Ok(config) => config.on_active_kubelet(),
+                    Err(_) => Stance::Refuse,
                 };
                 let stance = match stance {
                     Stance::Observe => "only observe",
@@ -399,11 +409,12 @@ impl Doctor<'_> {
     fn config(&self) -> Diagnosis {
         let config = match &self.config {
             Err(error) => return Diagnosis::problem("configuration", error.to_string(), ""),
-            Ok(None) => {
-                let advice = "--config FILE checks a configuration against this node";
-                return Diagnosis::ok("configuration", format!("not given: {advice}"));
-            }
-            Ok(Some(config)) => config,
+            Ok(config) => config,
+        };
+        let fits = if self.args.config.is_some() {
+            "fits this node"
+        } else {
+            "that of the default install fits this node; --config FILE checks another"
         };
         let resolved = match &self.machine {
             Ok(machine) => config.resolve(&machine.topology).map_err(|error| error.to_string()),
@@ -421,14 +432,15 @@ impl Doctor<'_> {
         }
         match resolved {
             Err(why) => Diagnosis::problem("configuration", why, ""),
-            Ok(_) if warnings.is_empty() => Diagnosis::ok("configuration", "fits this node"),
-            Ok(_) => Diagnosis::note("configuration", "fits this node", &warnings.join("; ")),
+            Ok(_) if warnings.is_empty() => Diagnosis::ok("configuration", fits),
+            Ok(_) => Diagnosis::note("configuration", fits, &warnings.join("; ")),
         }
     }
 
     /// Whether interrupts can be kept off exclusive CPUs, with this process's rights and mounts.
     fn interrupts(&self) -> Diagnosis {
-        let roots = Roots { proc: self.at("/proc"), sys: self.at("/sys") };
+        let host = self.args.host_root.as_deref();
+        let roots = quiet_roots(host, &self.at("/proc"), &self.at("/sys"));
         let access = Access::read(&*self.kernel, &roots);
         match advice_for(&access) {
             "" => Diagnosis::ok("interrupts", access.to_string()),
@@ -438,7 +450,7 @@ impl Doctor<'_> {
 
     /// What the kernel keeps away from isolated partitions, if the configuration asks for them.
     fn isolated_partitions(&self) -> Option<Diagnosis> {
-        let Ok(Some(config)) = &self.config else { return None };
+        let Ok(config) = &self.config else { return None };
         if config.partition() != PartitionType::Isolated {
             return None;
         }
@@ -477,8 +489,8 @@ impl Doctor<'_> {
         const SUBJECT: &str = "exclusivity";
         let root = &self.args.cgroup_root;
         let configured = match &self.config {
-            Ok(Some(config)) => config.exclusivity(),
-            _ => Exclusivity::Auto,
+            Ok(config) => config.exclusivity(),
+            Err(_) => Exclusivity::Auto,
         };
         let groups = binding(&self.kernel, root);
         let kernel_can = matches!(self.partitions, Ok(_) | Err(ProbeError::NoCapability));
@@ -508,6 +520,14 @@ impl Doctor<'_> {
             },
         }
     }
+}
+
+fn read_config(args: &DoctorArgs) -> Result<Config, ConfigError> {
+    let config = match &args.config {
+        Some(path) => Config::read(path)?,
+        None => Config::parse("configuration of the default install", DEFAULT_INSTALL)?,
+    };
+    args.node.pick(&config)
 }
 
 /// What to do where interrupts cannot be moved.

@@ -120,6 +120,40 @@ fn a_configuration_is_checked_against_the_node() {
 }
 
 #[test]
+fn without_a_file_the_configuration_of_the_default_install_is_checked() {
+    let small = node();
+    let (text, _) = examined(small.path(), &[]);
+    let fits =
+        "ok configuration that of the default install fits this node; --config FILE checks another";
+    assert_eq!(line(&text, "configuration"), fits);
+    write(small.path(), "sys/devices/system/cpu/online", "4-31\n");
+    let (text, _) = examined(small.path(), &[]);
+    let refused = line(&text, "configuration");
+    let expected = "PROBLEM configuration configuration of the default install, line 4";
+    assert!(refused.starts_with(expected), "{refused}");
+
+    // The same settings as the manifest's.
+    let base: serde_yaml::Value =
+        serde_yaml::from_str(include_str!("../../manifests/base/configmap.yaml")).unwrap();
+    let shipped: serde_yaml::Value =
+        serde_yaml::from_str(base["data"]["config.yaml"].as_str().unwrap()).unwrap();
+    let compiled: serde_yaml::Value = serde_yaml::from_str(doctor::DEFAULT_INSTALL).unwrap();
+    assert_eq!(shipped, compiled);
+}
+
+/// The plugin's own container has the host's files below `/host` (overlay `quiet`).
+#[test]
+fn interrupts_are_read_where_the_overlay_quiet_mounts_them() {
+    let node = node();
+    let host = node.path().join("host");
+    write(&host, "proc/interrupts", "CPU0\n 24: 1 PCI-MSI 0-edge nic\n");
+    write(&host, "proc/irq/24/smp_affinity_list", "0-31\n");
+    write(&host, "proc/irq/default_smp_affinity", "ffffffff\n");
+    let (text, _) = examined(node.path(), &["--host-root", host.to_str().unwrap()]);
+    assert_eq!(line(&text, "interrupts"), "ok interrupts 1 of 1 interrupt can be moved");
+}
+
+#[test]
 fn interrupts_that_can_be_moved_are_counted() {
     let node = node();
     let root = node.path();

@@ -44,6 +44,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             id: ContainerId(serial.to_string()),
             cgroup: None,
             cpu: CpuRequest::default(),
+            has_memory_limit: false,
             memory: None,
             asks: None,
             exclusive,

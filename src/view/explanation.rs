@@ -10,8 +10,8 @@ use super::status::{ContainerMemoryStatus, RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::pod_option::{Cpus, PodOption};
 use ledger::{
-    ContainerView, Device, DeviceSource, Margin, Mechanism, Policy, PoolKind, Qos, Stance, Subject,
-    What,
+    ContainerView, Device, DeviceSource, Margin, Mechanism, Phase, Pod, Policy, PoolKind, Qos,
+    Stance, Subject, View, What,
 };
 use placement::memory_manager::MemoryOffer;
 use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
@@ -24,6 +24,8 @@ const POD_OPTIONS_SHARED: &str =
     "Its pod, or the configuration for its namespace, asks for shared CPUs (cpus: shared).";
 
 const MAX_EXPLAINED: usize = 32;
+/// The most fields to name that make a pod Burstable.
+const MAX_FIELDS: usize = 8;
 /// The most devices of one NUMA node to name.
 const MAX_NAMED: usize = 4;
 /// The most sets of NUMA nodes to name that were offered for memory; the JSON has all.
@@ -34,9 +36,9 @@ pub struct Explanation {
     pub namespace: String,
     pub pod: String,
     pub container: String,
-    /// `exclusive` or `shared`; `refused` or `gone` for containers that do not exist.
+    /// `exclusive`, `shared` or `ended`; `refused` or `gone` for containers that do not exist.
     pub state: String,
-    /// Where it runs; `null` if it does not exist.
+    /// Where it runs; `null` if it does not exist or has ended.
     pub cpus: Option<CpuSet>,
     /// Absent if its memory is not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,6 +154,9 @@ impl Case<'_> {
         let chosen = records.iter().rev().find_map(|record| choice(record));
         let chosen_for_pod = records.iter().rev().find_map(|record| choice_for_pod(record));
         let (state, mut why, decision) = match (self.container, refused) {
+            (Some(container), _) if container.phase == Phase::Ended => {
+                ("ended", vec![self.ended(container)], None)
+            }
             (Some(container), _) => match container.exclusive {
                 Some(cpus) => {
                     let decision = chosen.map(|(record, placement, request)| {
@@ -195,7 +200,10 @@ impl Case<'_> {
             pod,
             container,
             state: state.to_owned(),
-            cpus: self.container.map(|container| container.runs_on),
+            cpus: self
+                .container
+                .filter(|container| container.phase != Phase::Ended)
+                .map(|container| container.runs_on),
             memory,
             why,
             decision,
@@ -212,6 +220,24 @@ impl Case<'_> {
 
     fn topology(&self) -> &Topology {
         &self.node.view.topology
+    }
+
+    /// The container has ended and its pod has not. It may come back, with the CPUs that it has kept.
+    fn ended(&self, container: &ContainerView) -> String {
+        let Some(cpus) = container.exclusive else {
+            return "It has ended, and keeps no exclusive CPUs: any that it had are free."
+                .to_owned();
+        };
+        let its = wording::cpus(cpus);
+        if cpus.is_subset(&self.node.view.pool) {
+            format!(
+                "It has ended. Its {its} are lent to the shared pool until it starts again or its pod ends."
+            )
+        } else {
+            format!(
+                "It has ended. Its {its} stay unused for its restart; without one they are soon lent to the shared pool."
+            )
+        }
     }
 
     fn exclusive(
@@ -388,51 +414,14 @@ impl Case<'_> {
     }
 
     fn shared(&self, container: &ContainerView) -> Vec<String> {
-        let qos = match container.pod.qos {
-            Qos::Guaranteed => "Guaranteed",
-            Qos::Burstable => "Burstable",
-            Qos::BestEffort => "BestEffort",
-            Qos::Unknown => "of unknown QoS class",
+        let runs_on = wording::cpus(container.runs_on);
+        let shares = match container.pool {
+            PoolKind::Reserved => format!("It runs on {runs_on}."),
+            PoolKind::General => {
+                format!("It shares {runs_on} with all containers that have no exclusive CPUs.")
+            }
         };
-        let asked = container.cpu.request.or(container.cpu.limit);
-        let may = container.pod.qos == Qos::Guaranteed
-            || (container.pod.qos == Qos::Burstable
-                && matches!(container.cpus_pod_option, Some(Cpus::Exclusive | Cpus::Mixed)));
-        if container.pool == PoolKind::Reserved {
-            let because = match container.pod.pool {
-                PoolKind::General => "its namespace is one of reservedNamespaces",
-                PoolKind::Reserved => "the kubelet has put it into the system partition",
-            };
-            return vec![
-                format!("Its pod is for the reserved CPUs, and gets no exclusive ones: {because}."),
-                format!("It runs on {}.", wording::cpus(container.runs_on)),
-            ];
-        }
-        let reason = match (container.asks, asked) {
-            _ if container.cpus_pod_option == Some(Cpus::Shared) => POD_OPTIONS_SHARED.to_owned(),
-            _ if self.node.view.settings.policy == Policy::None => {
-                "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
-            }
-            _ if self.node.view.stance != Stance::Assign => {
-                "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
-            }
-            (Some(n), _) => format!(
-                "It qualifies for {} and has none: the rest of its pod uses up the pod's CPU limit, which a container without resources inherits, or no CPUs were free when the plugin found it running (see below).",
-                count(n, "exclusive CPU")
-            ),
-            (None, _) if !may => format!(
-                "Its pod is {qos}: only containers in Guaranteed pods (limits equal requests) get exclusive CPUs."
-            ),
-            (None, Some(amount)) => {
-                format!("It requests {amount} CPUs: only whole numbers of CPUs can be exclusive.")
-            }
-            (None, None) => "It requests no CPUs.".to_owned(),
-        };
-        let shares = format!(
-            "It shares {} with all containers that have no exclusive CPUs.",
-            wording::cpus(container.runs_on)
-        );
-        vec![reason, shares]
+        vec![why_shared(&self.node.view, container), shares]
     }
 
     fn refused(&self, refusal: RefusedRequest<'_>) -> Vec<String> {
@@ -502,6 +491,75 @@ impl Case<'_> {
             memory_candidates: request.memory.as_ref().map(candidates),
         }
     }
+}
+
+/// Why a container has no exclusive CPUs, and no own pool.
+pub(crate) fn why_shared(view: &View, container: &ContainerView) -> String {
+    let may = container.pod.qos == Qos::Guaranteed
+        || (container.pod.qos == Qos::Burstable
+            && matches!(container.cpus_pod_option, Some(Cpus::Exclusive | Cpus::Mixed)));
+    if container.pool == PoolKind::Reserved {
+        let because = match container.pod.pool {
+            PoolKind::General => "its namespace is one of reservedNamespaces",
+            PoolKind::Reserved => "the kubelet has put it into the system partition",
+        };
+        return format!("Its pod is for the reserved CPUs, and gets no exclusive ones: {because}.");
+    }
+    match (container.asks, container.cpu.request.or(container.cpu.limit)) {
+        _ if container.cpus_pod_option == Some(Cpus::Shared) => POD_OPTIONS_SHARED.to_owned(),
+        _ if view.settings.policy == Policy::None => {
+            "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
+        }
+        _ if view.stance != Stance::Assign => {
+            "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
+        }
+        (Some(n), _) => format!(
+            "It qualifies for {} and has none: the rest of its pod uses up the pod's CPU limit, which a container without resources inherits, or no CPUs were free when the plugin found it running (see below).",
+            count(n, "exclusive CPU")
+        ),
+        (None, _) if !may => format!(
+            "Its pod is {}. Only containers in Guaranteed pods (limits equal requests) get exclusive CPUs.",
+            why_not_guaranteed(view, &container.pod)
+        ),
+        (None, Some(amount)) => {
+            format!("It requests {amount} CPUs: only whole numbers of CPUs can be exclusive.")
+        }
+        (None, None) => "It requests no CPUs.".to_owned(),
+    }
+}
+
+/// The class of a pod and the fields that make it one, as far as the runtime reports them: of memory it
+/// reports limits only.
+fn why_not_guaranteed(view: &View, pod: &Pod) -> String {
+    match pod.qos {
+        Qos::Guaranteed => return "Guaranteed".to_owned(),
+        Qos::Burstable => {}
+        Qos::BestEffort => return "BestEffort: no container has a request or a limit".to_owned(),
+        Qos::Unknown => return "of unknown QoS class".to_owned(),
+    }
+    let mut fields = Vec::new();
+    for one in view.containers.iter().filter(|one| one.pod.uid == pod.uid) {
+        let name = &one.name;
+        match (one.cpu.request, one.cpu.limit) {
+            (_, None) => fields.push(format!("container {name} has no CPU limit")),
+            (Some(request), Some(limit)) if request != limit => fields
+                .push(format!("container {name} requests {request} CPUs and its limit is {limit}")),
+            (_, Some(_)) => {}
+        }
+        if !one.has_memory_limit {
+            fields.push(format!("container {name} has no memory limit"));
+        }
+    }
+    if fields.is_empty() {
+        fields.push(
+            "a container that has ended has no limit, or a request of memory is less than its limit"
+                .to_owned(),
+        );
+    }
+    let more = fields.len().saturating_sub(MAX_FIELDS);
+    fields.truncate(MAX_FIELDS);
+    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+    format!("Burstable: {}{more}", fields.join(", "))
 }
 
 /// Where a container's memory is.

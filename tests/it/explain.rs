@@ -6,6 +6,7 @@ use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::{ContainerId, SandboxId};
 use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Qos};
 use nri_cpu_manager::view::status::ContainerStatus;
+use placement::memory_manager::MemoryKind;
 use std::path::Path;
 use topology::synthetic::Machine;
 
@@ -176,6 +177,30 @@ async fn caches_are_counted_in_cores_if_siblings_stay_idle() {
 }
 
 #[tokio::test]
+async fn an_ended_container_is_explained_with_what_became_of_its_cpus() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        daemon.create("db", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("web", Qos::Burstable, 500).await.unwrap();
+        for pod in ["db", "web"] {
+            daemon.event(Event::Stop(ContainerId(format!("id-{pod}")))).await.unwrap();
+        }
+        let explained = async |pod| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        let text = explained("db").await;
+        println!("{text}");
+        let kept = "  It has ended. Its CPUs 2-3 are lent to the shared pool until it starts again or its pod ends";
+        has(&text, &["ns/db/c: ended\n", kept]);
+        let text = explained("web").await;
+        println!("{text}");
+        has(&text, &["ns/web/c: ended\n", "It has ended, and keeps no exclusive CPUs"]);
+        for word in ["shares", "so it gets", "keep other containers off"] {
+            assert!(!text.contains(word), "{text}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_refusal_is_explained_until_the_container_is_admitted() {
     local(async {
         let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
@@ -254,6 +279,32 @@ async fn requests_that_can_never_fit_are_explained_with_sizes_that_would() {
     .await;
 }
 
+/// The pod of a service mesh: its sidecar makes it Burstable.
+#[tokio::test]
+async fn the_fields_that_make_a_pod_burstable_are_named_by_container() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        let (pod, mut app) = pod_and_container("app", Qos::Burstable, 2000);
+        app.limits = [(MemoryKind::Memory, 1 << 30)].into();
+        let cpu = CpuRequest { request: Some(MilliCpu(100)), limit: None };
+        let id = ContainerId("proxy".to_owned());
+        let proxy = Container::new(id, pod.sandbox.clone(), "istio-proxy", cpu);
+        let cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(1000)) };
+        let id = ContainerId("log".to_owned());
+        let mut log = Container::new(id, pod.sandbox.clone(), "log", cpu);
+        log.limits.clone_from(&app.limits);
+        for container in [app, proxy, log] {
+            daemon.event(Admission::Create { pod: pod.clone(), container }).await.unwrap();
+        }
+        let text = command(&daemon.paths.state_dir, &["explain", "app/c"]).await.unwrap();
+        println!("{text}");
+        let fields = "Its pod is Burstable: container istio-proxy has no CPU limit, container istio-proxy has no \
+                      memory limit, container log requests 500m CPUs and its limit is 1. Only";
+        has(&text, &[fields]);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn shared_containers_are_explained() {
     local(async {
@@ -262,7 +313,11 @@ async fn shared_containers_are_explained() {
             async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
         has(
             &explain("web").await,
-            &["shared, CPUs 0-7", "Its pod is Burstable", "shares CPUs 0-7"],
+            &[
+                "shared, CPUs 0-7",
+                "Its pod is Burstable: container c has no memory limit. Only",
+                "shares CPUs 0-7",
+            ],
         );
         has(&explain("half").await, &["It requests 1500m CPUs: only whole numbers"]);
     })
@@ -275,7 +330,10 @@ async fn shared_containers_are_explained() {
         let explain =
             async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
         has(&explain("half").await, &["It requests 1500m CPUs: only whole numbers"]);
-        has(&explain("none").await, &["Its pod is BestEffort: only containers in Guaranteed"]);
+        has(
+            &explain("none").await,
+            &["Its pod is BestEffort: no container has a request or a limit. Only"],
+        );
     })
     .await;
     local(async {

@@ -14,7 +14,7 @@ use super::rebalance::stays;
 use super::settings::Settings;
 use super::target::effective_cpus;
 use cpuset::{CgroupPath, CpuSet};
-use placement::memory_manager::NodeMemoryClaim;
+use placement::memory_manager::{MemoryKind, NodeMemoryClaim};
 use placement::pod_options::Margin;
 use quiet::{InterruptMode, Knobs};
 use std::collections::BTreeMap;
@@ -71,6 +71,8 @@ pub struct ContainerView {
     /// As the runtime reports it.
     pub cgroup: Option<CgroupPath>,
     pub cpu: CpuRequest,
+    /// Whether it has a limit of memory.
+    pub has_memory_limit: bool,
     /// Its counted memory; `None` if its memory is not counted.
     pub memory: Option<NodeMemoryClaim>,
     /// How many exclusive CPUs it asks for, by the kubelet's rule or a pod option.
@@ -187,6 +189,7 @@ fn container_view(
         id: entry.id().clone(),
         cgroup: entry.cgroup.clone(),
         cpu: entry.cpu,
+        has_memory_limit: entry.limits.contains_key(&MemoryKind::Memory),
         memory: entry.memory.clone(),
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),

@@ -202,6 +202,7 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
         name: "c".to_owned(),
         id: ContainerId(name.to_owned()),
         cpu: CpuRequest::default(),
+        has_memory_limit: false,
         memory: None,
         asks: None,
         exclusive: Some("2-3".parse().unwrap()),

@@ -9,12 +9,14 @@ use super::UsageError;
 use super::input;
 use super::machine::{self, NodeArgs};
 use super::output::{Color, Drawing, cannot, show};
+use crate::config::Config;
+use crate::exclusivity::Exclusivity;
 use crate::view::picture::{Picture, svg};
 use crate::view::status::{ConfigStatus, MemoryStatus, OwnSettings};
 use clap::{Args, ValueEnum};
 use decisions::DecisionTable;
-use ledger::Ledger;
-use report::{RunReport, Setup, SimulationReport, VERSION};
+use ledger::{Event, Ledger, Mechanism};
+use report::{RefusalReport, RunReport, Setup, SimulationReport, VERSION};
 use simulate::{Happening, NoRoom, Recorder, StepObserver, Time, Workload, manifests, table};
 use std::error::Error;
 use std::fs;
@@ -50,10 +52,12 @@ pub struct SimulateArgs {
     /// Output format; svg draws the node at the end
     #[arg(long, short, value_enum, default_value_t = Drawing::Text)]
     pub output: Drawing,
-    /// Also draw the node at the end into this file (SVG); once for each --config
+    /// Also draw the node at the end into this file (SVG), - for standard output instead of --output;
+    /// once for each --config
     #[arg(long, value_name = "FILE")]
     pub picture: Vec<PathBuf>,
-    /// Also write every decision into this file (CSV); once for each --config
+    /// Also write every decision into this file (CSV), - for standard output instead of --output; once
+    /// for each --config
     #[arg(long, value_name = "FILE")]
     pub decisions: Vec<PathBuf>,
     /// Whether to colour the picture
@@ -106,7 +110,8 @@ pub fn run(
         if let Some(sizes) = config.odd_sizes(&loaded.topology, &settings) {
             warnings.push(format!("{}, {sizes}", config.name()));
         }
-        let ledger = Ledger::new(loaded.topology.clone(), settings, Vec::new());
+        let mut ledger = Ledger::new(loaded.topology.clone(), settings, Vec::new());
+        ledger.apply(Event::Mechanism(mechanism(&config)));
         nodes.push((config, ledger));
     }
     let doubts = warnings.iter().map(|doubt| format!("warning: {doubt}"));
@@ -128,26 +133,43 @@ pub fn run(
             overrides: config.applied_lines(),
         };
         let recorder = Recorder::new(&workload, &ledger, end, args.score_from);
-        let table = args.decisions.get(number);
-        let decisions = DecisionTable::new(recorder, table, settings.memory.is_some())?;
+        let table = args.decisions.get(number).map(PathBuf::as_path);
+        let decisions = DecisionTable::new(recorder, table, out, settings.memory.is_some())?;
         let progress = ProgressLine::new(aside, name, workload.pods.len());
-        let mut observer = Observer { decisions, progress };
-        simulate::run(&mut ledger, &workload, args.no_room.into(), args.until, &mut observer);
-        observer.progress.done();
-        let recorder = observer.decisions.finish()?;
+        let observer = Observer { decisions, progress };
+        let (recorder, refusals) = play(args, &mut ledger, &workload, observer)?;
         let (mut picture, placements) = report::node(&ledger);
         let memory = MemoryStatus::of(&ledger.view());
         picture.memory = memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
-            fs::write(file, svg::file(&picture, &title)).map_err(cannot("write", file))?;
+            let picture = svg::file(&picture, &title);
+            if input::is_standard(file) {
+                show(out, &picture)?;
+            } else {
+                fs::write(file, picture).map_err(cannot("write", file))?;
+            }
         }
         let figures = recorder.figures(&ledger);
-        runs.push(RunReport { setup, figures, memory, placements });
+        runs.push(RunReport { setup, figures, memory, placements, refusals });
         pictures.push(picture);
+    }
+    if args.picture.iter().chain(&args.decisions).any(|file| input::is_standard(file)) {
+        return Ok(());
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);
     Ok(show(out, &text(args, &report, &pictures)?)?)
+}
+
+fn play(
+    args: &SimulateArgs,
+    ledger: &mut Ledger,
+    workload: &Workload,
+    mut observer: Observer<'_>,
+) -> Result<(Recorder, Vec<RefusalReport>), String> {
+    simulate::run(ledger, workload, args.no_room.into(), args.until, &mut observer);
+    observer.progress.done();
+    observer.decisions.finish()
 }
 
 /// Checks the arguments, then reads the workload.
@@ -165,6 +187,11 @@ fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), Box<dyn Error>> {
         let why = "--output svg draws one configuration; use --picture for several";
         return Err(UsageError(why.to_owned()).into());
     }
+    let written = args.picture.iter().chain(&args.decisions);
+    if written.filter(|file| input::is_standard(file)).count() > 1 {
+        let why = "only one of --picture and --decisions can be -, standard output";
+        return Err(UsageError(why.to_owned()).into());
+    }
     let machine = Path::new(&args.topology);
     let files = args.config.iter().chain([&path]).map(PathBuf::as_path);
     input::check_once(files.chain([machine]))?;
@@ -174,6 +201,15 @@ fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), Box<dyn Error>> {
         if is_table(&path, &text) { table::parse(&text) } else { manifests::parse(&text) };
     let workload = workload.map_err(|error| format!("{}: {error}", name.display()))?;
     Ok((name, workload))
+}
+
+/// The mechanism that a node as the default install needs it would use.
+fn mechanism(config: &Config) -> Mechanism {
+    match config.exclusivity() {
+        Exclusivity::Runtime => Mechanism::Runtime,
+        Exclusivity::Auto | Exclusivity::Groups => Mechanism::Groups,
+        Exclusivity::Kernel => Mechanism::Partitions,
+    }
 }
 
 /// Standard input has no ending: a table begins with the names of its columns.

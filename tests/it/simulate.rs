@@ -536,3 +536,86 @@ fn moves_wait_for_min_stay_and_for_nothing_else() {
     assert_eq!(simulated(64_999), "6-7,14-15");
     assert_eq!(simulated(65_000), "8-11");
 }
+
+const MESH: &str = "kind: Pod
+metadata: {name: mesh}
+spec:
+  containers:
+  - {name: app, resources: {limits: {cpu: 2, memory: 1Gi, nvidia.com/gpu: 1}}}
+  - {name: istio-proxy, resources: {requests: {cpu: 100m}}}
+---
+kind: Pod
+metadata: {name: large}
+spec: {containers: [{name: app, resources: {limits: {cpu: 9, memory: 1Gi}}}]}
+";
+
+/// Simulates [`MESH`] on a machine of two NUMA nodes with 8 CPUs each.
+fn simulated_mesh(more: &[&str]) -> Result<(String, String), String> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n";
+    let (config, pods) = (file("config.yaml", config), file("pods.yaml", MESH));
+    let fixed = ["--topology", "pack:1 numa:2 core:8", "--config", &config, "--workload", &pods];
+    simulate(&[&fixed, more].concat())
+}
+
+#[test]
+fn shared_and_refused_containers_have_their_reasons() {
+    let (text, aside) = simulated_mesh(&["--color", "never"]).unwrap();
+    println!("{text}");
+    let expected = [
+        "on shared CPUs:\n  default/mesh/app: Its pod is Burstable: container istio-proxy has no CPU limit, \
+         container istio-proxy has no memory limit. Only",
+        "refused at first:\n  default/large/app: at 0 s: TopologyAffinityError: ",
+    ];
+    has(&text, &expected);
+    has(&aside, &["\nignored: extended resources (nvidia.com/gpu): the NUMA nodes of devices\n"]);
+}
+
+#[test]
+fn files_can_go_to_standard_output() {
+    let (table, _) = simulated_mesh(&["--decisions", "-"]).unwrap();
+    let expected =
+        "time,namespace,pod,container,outcome,cpus,why\n0.000,default,mesh,app,shared,,\n";
+    assert!(table.starts_with(expected) && !table.contains("machine:"), "{table}");
+    let (picture, _) = simulated_mesh(&["--picture", "-"]).unwrap();
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    let error = simulated_mesh(&["--picture", "-", "--decisions", "-"]).unwrap_err();
+    has(&error, &["only one of --picture and --decisions can be -"]);
+}
+
+/// Cgroups keep shared containers off exclusive CPUs without an update of each.
+#[test]
+fn updates_are_those_of_the_configured_exclusivity() {
+    let dir = tempfile::tempdir().unwrap();
+    let updates = |exclusivity: &str| {
+        let file = dir.path().join("config.yaml");
+        let config = format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {exclusivity}\n"
+        );
+        fs::write(&file, config).unwrap();
+        let day = example("day.csv");
+        let (text, _) = simulate(&[
+            "--topology",
+            "kep-4800",
+            "--config",
+            file.to_str().unwrap(),
+            "--workload",
+            &day,
+            "--output",
+            "json",
+        ])
+        .unwrap();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        json["runs"][0]["updates"].as_u64().unwrap()
+    };
+    let by_runtime = updates("runtime");
+    for exclusivity in ["auto", "groups", "kernel"] {
+        let by_cgroups = updates(exclusivity);
+        assert!(by_cgroups * 5 < by_runtime, "{exclusivity}: {by_cgroups}, runtime: {by_runtime}");
+    }
+}

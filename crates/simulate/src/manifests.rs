@@ -63,13 +63,46 @@ struct ContainerBody {
     name: String,
     resources: Option<Resources>,
     restart_policy: Option<String>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct Resources {
     requests: Option<BTreeMap<String, Value>>,
     limits: Option<BTreeMap<String, Value>>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
+
+/// The fields of a container without the three that are read.
+const CONTAINER_FIELDS: [&str; 22] = [
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "image",
+    "imagePullPolicy",
+    "lifecycle",
+    "livenessProbe",
+    "ports",
+    "readinessProbe",
+    "resizePolicy",
+    "restartPolicyRules",
+    "securityContext",
+    "startupProbe",
+    "stdin",
+    "stdinOnce",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+    "volumeDevices",
+    "volumeMounts",
+    "workingDir",
+];
+/// The field of `resources` for devices that are claimed (DRA).
+const CLAIMS: &str = "claims";
+const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     let mut reader = Reader::default();
@@ -80,6 +113,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         value.apply_merge().map_err(|error| form(&place, error))?;
         reader.object(&place, value, "")?;
     }
+    reader.report_unread();
     Workload::new(reader.pods, reader.ignored)
 }
 
@@ -89,9 +123,53 @@ struct Reader {
     ignored: Vec<String>,
     /// The kind, namespace and name of each object so far.
     known: BTreeSet<(String, String, String)>,
+    /// Names of extended resources, such as `nvidia.com/gpu`.
+    extended: BTreeSet<String>,
+    /// Fields that Kubernetes does not know, each with the field that has it.
+    unknown: BTreeSet<String>,
 }
 
 impl Reader {
+    /// Notes what has no effect in a pod's containers: extended resources and unknown fields.
+    fn note_unread(&mut self, spec: &PodBody) {
+        for one in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+            let fields = one.others.keys().filter(|key| !CONTAINER_FIELDS.contains(&key.as_str()));
+            self.unknown.extend(fields.cloned());
+            let Some(resources) = &one.resources else { continue };
+            let fields = resources.others.keys().filter(|key| *key != CLAIMS);
+            self.unknown.extend(fields.map(|key| format!("resources.{key}")));
+            for (field, amounts) in
+                [("requests", &resources.requests), ("limits", &resources.limits)]
+            {
+                for name in amounts.iter().flat_map(BTreeMap::keys) {
+                    if name.contains('/') {
+                        self.extended.insert(name.clone());
+                    } else if !["cpu", "memory", EPHEMERAL_STORAGE].contains(&name.as_str())
+                        && !name.starts_with("hugepages-")
+                    {
+                        self.unknown.insert(format!("resources.{field}.{name}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// One line for all pods.
+    fn report_unread(&mut self) {
+        let list = |names: &BTreeSet<String>| {
+            names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        };
+        if !self.extended.is_empty() {
+            let names = list(&self.extended);
+            self.ignored.push(format!("extended resources ({names}): the NUMA nodes of devices"));
+        }
+        if !self.unknown.is_empty() {
+            let names = list(&self.unknown);
+            self.ignored
+                .push(format!("fields of containers that Kubernetes does not have: {names}"));
+        }
+    }
+
     /// Reads an object. `kind` is used if the object has no kind.
     fn object(&mut self, place: &str, value: Value, kind: &str) -> Result<(), WorkloadError> {
         if value.is_null() {
@@ -129,6 +207,7 @@ impl Reader {
             "Pod" => {
                 let spec: PodBody = body(&place, spec)?;
                 let pod = pod(&place, namespace, name, &spec)?;
+                self.note_unread(&spec);
                 self.pods.push(PodSpec { annotations: annotations(metadata.annotations), ..pod });
             }
             "Deployment"
@@ -149,6 +228,7 @@ impl Reader {
                 }
                 let Template { metadata, spec } = controller.template;
                 let annotations = annotations(metadata.annotations);
+                self.note_unread(&spec);
                 for replica in 0..replicas {
                     let name = format!("{name}-{replica}");
                     let pod = pod(&place, namespace.clone(), name, &spec)?;
@@ -226,7 +306,7 @@ fn amounts_of(place: &str, one: &ContainerBody) -> Result<Amounts, WorkloadError
         let value = of.as_ref().and_then(|map| map.get(what));
         value.map(|value| quantity(place, what, value)).transpose()
     };
-    let Some(Resources { requests, limits }) = &one.resources else {
+    let Some(Resources { requests, limits, .. }) = &one.resources else {
         return Ok(Amounts::default());
     };
     let pair = |what| -> Result<(Quantity, Quantity), WorkloadError> {
@@ -343,6 +423,24 @@ spec:
         let error = pod("hugepages-big: 1Gi").unwrap_err().to_string();
         let expect = "document 1, Pod default/pod, container c: \"hugepages-big\" is neither memory nor hugepages-SIZE, such as hugepages-2Mi";
         assert_eq!(error, expect);
+    }
+
+    #[test]
+    fn extended_resources_and_unknown_fields_have_one_line_each() {
+        let pods = |container: &str| {
+            let pod = |name| {
+                format!(
+                    "kind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{container}]}}\n---\n"
+                )
+            };
+            parse(&(pod("a") + &pod("b"))).unwrap().ignored
+        };
+        let gpu = "{name: c, image: x, ports: [], resources: {claims: [], limits: {cpu: 1, ephemeral-storage: 1Gi, nvidia.com/gpu: 1}}}";
+        assert_eq!(pods(gpu), ["extended resources (nvidia.com/gpu): the NUMA nodes of devices"]);
+        let typos = "{name: c, resource: {}, resources: {limit: {}, requests: {cpus: 1}}}";
+        let fields = "resource, resources.limit, resources.requests.cpus";
+        let expected = format!("fields of containers that Kubernetes does not have: {fields}");
+        assert_eq!(pods(typos), [expected]);
     }
 
     #[test]

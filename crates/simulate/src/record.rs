@@ -55,7 +55,12 @@ impl ValueOverTime {
 
     fn values(self, last: f64) -> Values {
         let mean = self.mean();
-        Values { mean, most: self.most.max(last), last, samples: self.samples }
+        Values {
+            mean: rounded(mean),
+            most: rounded(self.most.max(last)),
+            last: rounded(last),
+            samples: self.samples.into_iter().map(rounded).collect(),
+        }
     }
 
     /// Adds a value that add for a span.
@@ -124,7 +129,8 @@ impl Recorder {
     pub fn figures(self, ledger: &Ledger) -> Figures {
         let (by_cache, by_node) = self.fragmentation(ledger);
         let mut figures = self.figures;
-        figures.pods.mean_wait = seconds(self.waited) / figures.pods.waited.max(1) as f64;
+        let mean_wait = seconds(self.waited) / figures.pods.waited.max(1) as f64;
+        figures.pods.mean_wait = rounded(mean_wait);
         figures.exclusive_cpus = self.exclusive.values(exclusive_cpus(ledger));
         figures.fragmentation.insert("numa_node", self.by_node.values(by_node));
         figures.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
@@ -156,6 +162,11 @@ fn free_for(ledger: &Ledger, pod: &PodSpec) -> usize {
 /// The number of exclusive CPUs, without those that ended containers have lent to the shared pool.
 fn exclusive_cpus(ledger: &Ledger) -> f64 {
     (ledger.exclusive() - ledger.pool()).len() as f64
+}
+
+/// Three digits after the point, as many as times have.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 fn seconds(time: Time) -> f64 {

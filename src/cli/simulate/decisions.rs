@@ -1,16 +1,20 @@
 //! Every decision of a simulation as a table.
 
+use super::report::RefusalReport;
+use crate::cli::input;
 use crate::cli::output::cannot;
 use crate::view::status::ContainerMemoryStatus;
 use ledger::Ledger;
 use simulate::{ContainerSpec, Happening, OUT_OF_CPU, PodSpec, Recorder, StepObserver, Time};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
-/// Records the figures, and writes decisions to a file if one is given.
+/// Records the figures and refusals, and writes decisions to a file if one is given.
 pub(super) struct DecisionTable<'a> {
     recorder: Recorder,
-    writer: Option<(csv::Writer<File>, &'a Path)>,
+    refusals: Vec<RefusalReport>,
+    writer: Option<(csv::Writer<Box<dyn Write + 'a>>, &'a Path)>,
     /// Whether the table has a column for memory: only where it is counted.
     memory: bool,
     /// The first failed write.
@@ -20,28 +24,34 @@ pub(super) struct DecisionTable<'a> {
 impl<'a> DecisionTable<'a> {
     pub(super) fn new(
         recorder: Recorder,
-        file: Option<&'a PathBuf>,
+        file: Option<&'a Path>,
+        out: &'a mut dyn Write,
         memory: bool,
     ) -> Result<DecisionTable<'a>, String> {
         let writer = match file {
             Some(path) => {
-                let file = File::create(path).map_err(cannot("write", path))?;
-                Some((csv::Writer::from_writer(file), path.as_path()))
+                let file: Box<dyn Write> = if input::is_standard(path) {
+                    Box::new(out)
+                } else {
+                    Box::new(File::create(path).map_err(cannot("write", path))?)
+                };
+                Some((csv::Writer::from_writer(file), path))
             }
             None => None,
         };
-        let mut table = DecisionTable { recorder, writer, memory, failed: None };
+        let mut table =
+            DecisionTable { recorder, refusals: Vec::new(), writer, memory, failed: None };
         table.line(["time", "namespace", "pod", "container", "outcome", "cpus", "why"], "memory");
         Ok(table)
     }
 
-    /// Writes the rest and returns the figures.
-    pub(super) fn finish(self) -> Result<Recorder, String> {
+    /// Writes the rest and returns the figures and refusals.
+    pub(super) fn finish(self) -> Result<(Recorder, Vec<RefusalReport>), String> {
         if let Some((mut writer, path)) = self.writer {
             let flushed = writer.flush().map_err(csv::Error::from);
             self.failed.map_or(flushed, Err).map_err(cannot("write", path))?;
         }
-        Ok(self.recorder)
+        Ok((self.recorder, self.refusals))
     }
 
     fn line(&mut self, cells: [&str; 7], memory: &str) {
@@ -57,6 +67,7 @@ impl<'a> DecisionTable<'a> {
 impl StepObserver for DecisionTable<'_> {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         self.recorder.see(now, ledger, happening);
+        self.refusals.extend(refusal(now, happening));
         if self.writer.is_none() {
             return;
         }
@@ -91,6 +102,28 @@ impl StepObserver for DecisionTable<'_> {
         };
         self.line([&time, &pod.namespace, &pod.name, container, outcome, &cpus, &why], &memory);
     }
+}
+
+fn refusal(now: Time, happening: &Happening<'_>) -> Option<RefusalReport> {
+    let (pod, container, why) = match happening {
+        Happening::Refused { pod, container, why, again: false } => {
+            (pod, container.name.as_str(), why.to_string())
+        }
+        Happening::Full { pod, .. } => {
+            let why = format!(
+                "{OUT_OF_CPU}: all pods together would request more CPUs than the node has"
+            );
+            (pod, "", why)
+        }
+        _ => return None,
+    };
+    Some(RefusalReport {
+        time: now as f64 / 1000.0,
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        container: container.to_owned(),
+        why,
+    })
 }
 
 /// The memory of a container that was admitted; empty if it is not counted.

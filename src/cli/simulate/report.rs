@@ -2,6 +2,7 @@
 //! scripts; docs/simulate.md is the reference.
 
 use crate::view::badge::Badges;
+use crate::view::explanation::why_shared;
 use crate::view::picture::{Occupancy, Picture, Tenant};
 use crate::view::status::{
     ContainerMemoryStatus, MemoryStatus, PlacementStatus, by_name, full_name,
@@ -51,6 +52,26 @@ pub(super) struct RunReport {
     pub(super) memory: Option<MemoryStatus>,
     /// The containers at the end.
     pub(super) placements: Vec<PlacementReport>,
+    /// The first refusal of each pod and container, in their order.
+    pub(super) refusals: Vec<RefusalReport>,
+}
+
+/// A container that was refused, or a pod for which the node has no room.
+#[derive(Debug, Serialize)]
+pub(super) struct RefusalReport {
+    /// In seconds.
+    pub(super) time: f64,
+    pub(super) namespace: String,
+    pub(super) pod: String,
+    /// Empty for a pod.
+    pub(super) container: String,
+    pub(super) why: String,
+}
+
+impl RefusalReport {
+    pub(super) fn full_name(&self) -> String {
+        full_name(&self.namespace, &self.pod, &self.container)
+    }
 }
 
 /// A container at the end.
@@ -62,6 +83,8 @@ pub(super) struct PlacementReport {
     pub(super) pod: String,
     pub(super) container: String,
     pub(super) exclusive: bool,
+    /// Why it has no exclusive CPUs; `null` if it has some.
+    pub(super) why_shared: Option<String>,
     /// Its exclusive CPUs; without any, where it runs.
     pub(super) cpus: String,
     #[serde(flatten)]
@@ -102,6 +125,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             pod: container.pod.name.clone(),
             container: container.name.clone(),
             exclusive,
+            why_shared: if exclusive { None } else { Some(why_shared(&view, container)) },
             cpus: if exclusive { cpus } else { container.runs_on }.to_string(),
             placement: PlacementStatus::of(&view.topology, &cpus),
             memory: view.memory_of(container).map(ContainerMemoryStatus::of),

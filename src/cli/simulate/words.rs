@@ -50,8 +50,33 @@ fn write(
             text::draw(picture, style)
         )?;
         write_placements(f, run, picture)?;
+        let shared = run
+            .placements
+            .iter()
+            .filter_map(|one| Some([one.full_name(), one.why_shared.clone()?]));
+        write_reasons(f, "on shared CPUs", shared.collect())?;
+        let refused = run
+            .refusals
+            .iter()
+            .map(|one| [one.full_name(), format!("at {} s: {}", one.time, one.why)]);
+        write_reasons(f, "refused at first", refused.collect())?;
     }
     Ok(())
+}
+
+/// Names with a reason each, below a title.
+fn write_reasons(f: &mut String, title: &str, rows: Vec<[String; 2]>) -> std::fmt::Result {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "{title}:")?;
+    for [name, why] in rows.iter().take(LISTED) {
+        writeln!(f, "  {name}: {why}")?;
+    }
+    match rows.len().saturating_sub(LISTED) {
+        0 => writeln!(f),
+        more => writeln!(f, "and {more} more; --output json lists all\n"),
+    }
 }
 
 fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {

@@ -61,6 +61,14 @@ pub fn run(
     let machine = args.topology.as_deref().map(Path::new);
     input::check_once(machine.into_iter().chain([args.file.as_path()]))?;
     if args.kubelet {
+        if args.file.is_dir() {
+            return Err(format!(
+                "{} is a directory: a kubelet reads its files (*.conf) in the order of their names over its \
+                 configuration. Give one file with the fields of all",
+                args.file.display()
+            )
+            .into());
+        }
         let FromKubelet { block, left_out } =
             config::from_kubelet(&input::name(&args.file), input::config_bytes(&args.file)?)?;
         for line in left_out {

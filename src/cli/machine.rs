@@ -51,8 +51,9 @@ pub struct LoadedMachine {
 pub enum MachineError {
     #[error(
         "unknown machine {0:?}: not a file, not a sysfs directory, not a preset; \
-         `nri-cpu-manager topology --list` shows the presets, and a description looks like \
-         \"pack:2 numa:2 l3:6 core:8 pu:2\""
+         `nri-cpu-manager topology --list` shows the presets{near}, and a description looks like \
+         \"pack:2 numa:2 l3:6 core:8 pu:2\"",
+        near = near(.0)
     )]
     Unknown(String),
     #[error(
@@ -100,6 +101,11 @@ pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
     };
     let topology = machine.topology()?;
     Ok(LoadedMachine { topology, sizes: Sizes::default(), warnings: Vec::new() })
+}
+
+fn near(what: &str) -> String {
+    let names: Vec<&str> = presets().iter().map(|preset| preset.name).collect();
+    wording::nearest(what, &names)
 }
 
 /// Reads a sysfs directory.

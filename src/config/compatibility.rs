@@ -1,16 +1,16 @@
 //! `compatibility`: runtimes whose annotations mean here what they mean there.
 
 use super::given::Given;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use super::values::Text;
 
 const CRIO: &str = "crio";
 
 /// The list is one value: an override that leaves out a runtime switches it off.
-pub(super) fn read(given: &Given<'_>, reads_crio: &mut bool) -> Result<(), ConfigError> {
+pub(super) fn read(given: &Given<'_>, reads_crio: &mut bool) -> Result<(), Mistakes> {
     let runtimes: Vec<Text> = given.parse()?;
     if let Some(Text(other)) = runtimes.iter().find(|Text(runtime)| runtime != CRIO) {
-        return Err(given.wrong(wording::unknown(other, &[CRIO])));
+        return Err(given.wrong(wording::unknown(other, &[CRIO])).into());
     }
     *reads_crio = !runtimes.is_empty();
     Ok(())

@@ -1,13 +1,13 @@
 //! `noticeSeconds`: how long before a move programs learn of it.
 
 use super::given::Given;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use ledger::{Exposure, Settings};
 
 /// The longest notice: meanwhile a better placement waits.
 const MOST_NOTICE_SECONDS: u32 = 300;
 
-pub(super) fn read(given: &Given<'_>, notice: &mut u32) -> Result<(), ConfigError> {
+pub(super) fn read(given: &Given<'_>, notice: &mut u32) -> Result<(), Mistakes> {
     let text = given.text()?;
     let seconds = text.parse().ok().filter(|seconds| *seconds <= MOST_NOTICE_SECONDS);
     *notice = seconds.ok_or_else(|| {

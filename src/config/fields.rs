@@ -11,7 +11,7 @@ use super::memory::{self, MemoryFields, MemoryPolicy};
 use super::not_used::NOT_USED;
 use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
-use super::source::{ConfigError, Source};
+use super::source::{ConfigError, Mistakes, Source};
 use super::values::Pairs;
 use super::yaml::{Key, YamlMistake, YamlNode};
 use super::{
@@ -95,7 +95,8 @@ const OWN: &[&dyn Field] = &[
     }),
     &OneOf::new("exclusivity", &Exclusivity::ALL, Exclusivity::name, |values| {
         &mut values.exclusivity
-    }),
+    })
+    .or_meant(&[("partition", "kernel"), ("partitions", "kernel"), ("cgroups", "groups")]),
     &OneOf::new("cpusetPartition", &PartitionType::ALL, PartitionType::name, |values| {
         &mut values.partition
     }),
@@ -149,7 +150,7 @@ pub(super) trait Field {
     fn default(&self) -> Option<&'static str>;
 
     /// Reads the given text into `values`.
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError>;
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), Mistakes>;
 
     /// Checks it together with other fields, where they are in force.
     fn check(&self, values: &Values) -> Result<(), &'static str>;
@@ -163,6 +164,8 @@ struct OneOf<T: 'static> {
     word: fn(T) -> &'static str,
     value: fn(&mut Values) -> &mut T,
     or_empty: bool,
+    /// Words of others, and the one that each means here.
+    meant: &'static [(&'static str, &'static str)],
     check: Option<Check>,
 }
 
@@ -174,12 +177,17 @@ impl<T> OneOf<T> {
         word: fn(T) -> &'static str,
         value: fn(&mut Values) -> &mut T,
     ) -> OneOf<T> {
-        OneOf { name, all, word, value, or_empty: false, check: None }
+        OneOf { name, all, word, value, or_empty: false, meant: &[], check: None }
     }
 
     /// An empty text is the default, as for the kubelet.
     const fn or_empty(mut self) -> OneOf<T> {
         self.or_empty = true;
+        self
+    }
+
+    const fn or_meant(mut self, words: &'static [(&'static str, &'static str)]) -> OneOf<T> {
+        self.meant = words;
         self
     }
 
@@ -214,12 +222,17 @@ impl<T: Copy> Field for OneOf<T> {
         Some((self.word)(self.default_value()))
     }
 
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), Mistakes> {
         let text = given.text()?;
         *(self.value)(values) = if self.or_empty && text.is_empty() {
             self.default_value()
         } else {
-            one_of(&text, self.all, self.word).map_err(|why| given.wrong(why))?
+            one_of(&text, self.all, self.word).map_err(|why| {
+                match self.meant.iter().find(|(word, _)| *word == text) {
+                    Some((_, meant)) => given.wrong(format!("{why} (did you mean {meant}?)")),
+                    None => given.wrong(why),
+                }
+            })?
         };
         Ok(())
     }
@@ -235,7 +248,7 @@ type Check = fn(&Settings) -> Result<(), &'static str>;
 /// A field with its own reader.
 struct Other<T: 'static> {
     name: &'static str,
-    read: fn(&Given<'_>, &mut T) -> Result<(), ConfigError>,
+    read: fn(&Given<'_>, &mut T) -> Result<(), Mistakes>,
     value: fn(&mut Values) -> &mut T,
     default: Option<&'static str>,
     check: Option<Check>,
@@ -244,7 +257,7 @@ struct Other<T: 'static> {
 impl<T> Other<T> {
     const fn new(
         name: &'static str,
-        read: fn(&Given<'_>, &mut T) -> Result<(), ConfigError>,
+        read: fn(&Given<'_>, &mut T) -> Result<(), Mistakes>,
         value: fn(&mut Values) -> &mut T,
     ) -> Other<T> {
         Other { name, read, value, default: None, check: None }
@@ -275,7 +288,7 @@ impl<T> Field for Other<T> {
         self.default
     }
 
-    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), ConfigError> {
+    fn read(&self, given: &Given<'_>, values: &mut Values) -> Result<(), Mistakes> {
         (self.read)(given, (self.value)(values))
     }
 
@@ -319,7 +332,7 @@ impl Values {
             let Some(field) = all().find(|field| *field.name() == *key.name) else { continue };
             if !node.is_null() {
                 let given = Given { source, field: &key.name, line: key.line, node };
-                mistakes.extend(field.read(&given, &mut self).err());
+                mistakes.extend(field.read(&given, &mut self).err().into_iter().flatten());
             }
         }
         self

@@ -5,8 +5,9 @@ use super::Config;
 use super::fields::{HEADER, OF_KUBELET};
 use super::memory::{self, MemoryPolicy};
 use super::not_used::NOT_USED;
+use super::pasted;
 use super::reserved;
-use super::source::{Mistakes, Warning};
+use super::source::{ConfigError, Mistakes, Warning};
 use super::yaml::{YamlNode, YamlValue};
 use ledger::Policy;
 use std::fmt::Write as _;
@@ -25,6 +26,10 @@ pub struct FromKubelet {
 /// # Errors
 /// If it is not a KubeletConfiguration, or one that no kubelet starts with.
 pub fn from_kubelet(name: &str, bytes: Vec<u8>) -> Result<FromKubelet, Mistakes> {
+    if let Some(why) = pasted::command_line(&String::from_utf8_lossy(&bytes)) {
+        let (name, why) = (name.to_owned(), why.to_owned());
+        return Err(ConfigError::Wrong { name, line: 1, why }.into());
+    }
     let config = Config::from_bytes(name, bytes)?;
     let root = &config.source.root;
     let of_kubelet = |name: &str| {

@@ -1,7 +1,7 @@
 //! `kubeletStateDir`: where the kubelet on the same node has its state files.
 
 use super::given::Given;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use super::values::absolute_path;
 use ledger::Stance;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ impl Default for KubeletNearby {
     }
 }
 
-pub(super) fn read(given: &Given<'_>, state_dir: &mut Option<PathBuf>) -> Result<(), ConfigError> {
+pub(super) fn read(given: &Given<'_>, state_dir: &mut Option<PathBuf>) -> Result<(), Mistakes> {
     let text = given.text()?;
     *state_dir = if text.is_empty() {
         None

@@ -6,7 +6,7 @@
 //! too.
 
 use super::given::Given;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use super::values::{Pairs, Text};
 use placement::memory_manager::{
     Amounts, MemoryKind, MemoryManagerConfig, MemoryReservation, NodeMemory, WrittenAmount,
@@ -176,7 +176,7 @@ impl ReservationEntry {
 pub(super) fn read_reserved(
     given: &Given<'_>,
     reserved: &mut Vec<MemoryReservation>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Mistakes> {
     let entries: Vec<ReservationEntry> = given.parse()?;
     let mut read = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
@@ -198,10 +198,10 @@ pub(super) fn read_reserved(
 pub(super) fn read_eviction(
     given: &Given<'_>,
     eviction: &mut Option<EvictionThreshold>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Mistakes> {
     let thresholds: Pairs = given.parse()?;
     if let Some(signal) = thresholds.names().find(|signal| !SIGNALS.contains(signal)) {
-        return Err(given.wrong(wording::unknown(signal, &SIGNALS)));
+        return Err(given.wrong(wording::unknown(signal, &SIGNALS)).into());
     }
     let threshold = match thresholds.get(AVAILABLE) {
         Some(text) => EvictionThreshold::parse(AVAILABLE, text),

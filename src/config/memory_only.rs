@@ -1,7 +1,7 @@
 //! `memoryOnlyNodes`: NUMA nodes without CPUs whose memory exclusive containers may use.
 
 use super::given::Given;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use super::values::Text;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use ledger::Settings;
@@ -23,7 +23,7 @@ impl<'de> Deserialize<'de> for List {
     }
 }
 
-pub(super) fn read(given: &Given<'_>, nodes: &mut NodeSet) -> Result<(), ConfigError> {
+pub(super) fn read(given: &Given<'_>, nodes: &mut NodeSet) -> Result<(), Mistakes> {
     let List(list) = given.parse()?;
     *nodes = list;
     Ok(())

@@ -216,6 +216,10 @@ impl Config {
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         let settings = &self.values.settings;
+        if self.source.root.fields().is_empty() {
+            let text = "the file sets nothing: cpuManagerPolicy is none, and no container gets exclusive CPUs";
+            warnings.push(Warning { line: 1, text: text.to_owned() });
+        }
         let moves = settings.policy == Policy::Static && settings.rebalance.is_some();
         let mut warn = |applies: bool, why: &str| {
             if moves && applies {

@@ -3,7 +3,7 @@
 
 use super::given::Given;
 use super::nodes;
-use super::source::{ConfigError, Source};
+use super::source::{ConfigError, Mistakes, Source};
 use super::values::{Pairs, Text};
 use super::yaml::YamlNode;
 use ledger::pattern::Patterns;
@@ -13,21 +13,33 @@ use ledger::{Bounds, Namespaces, Policy};
 use placement::PodOptions;
 use quiet::Knobs;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 
 /// The list is one value: a merged list would allow pod options that the override does not show.
-pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), ConfigError> {
-    let entries: Vec<NamespaceEntry> = given.parse()?;
-    *namespaces = resolve(given.source, &entries)?;
+pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), Mistakes> {
+    let _is_list: Vec<IgnoredAny> = given.parse()?;
+    let mut mistakes = Vec::new();
+    let mut bounds = Vec::new();
+    for (at, item) in given.node.items().iter().enumerate() {
+        match NamespaceEntry::deserialize(item) {
+            Ok(entry) => match entry.bounds() {
+                Ok(entry) => bounds.push(entry),
+                Err(why) => mistakes.push(given.source.at_item(given.field, at, why)),
+            },
+            Err(mistake) => {
+                let mistake = mistake.on(item.line).within(&format!("[{at}]"));
+                mistakes.push(given.source.mistaken(mistake.within(given.field)));
+            }
+        }
+    }
+    Mistakes::none_of(mistakes)?;
+    *namespaces = resolve(given.source, bounds)?;
     Ok(())
 }
 
 /// This list is one value, too.
-pub(super) fn read_reserved(
-    given: &Given<'_>,
-    namespaces: &mut Patterns,
-) -> Result<(), ConfigError> {
+pub(super) fn read_reserved(given: &Given<'_>, namespaces: &mut Patterns) -> Result<(), Mistakes> {
     let names: Vec<Text> = given.parse()?;
     let names = checked(&names).map_err(|why| given.wrong(why))?;
     *namespaces = Patterns::new(names);
@@ -134,12 +146,7 @@ impl<'de> Deserialize<'de> for Defaults {
     }
 }
 
-/// The first entry with a mistake is an error.
-fn resolve(source: &Source, entries: &[NamespaceEntry]) -> Result<Namespaces, ConfigError> {
-    let mut bounds = Vec::new();
-    for (at, entry) in entries.iter().enumerate() {
-        bounds.push(entry.bounds().map_err(|why| source.at_item("namespaces", at, why))?);
-    }
+fn resolve(source: &Source, bounds: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, ConfigError> {
     Namespaces::new(bounds).map_err(|tie| {
         let (first, second) = tie.entries;
         let why = format!(

@@ -12,8 +12,57 @@ const FILE: &str = "config.yaml";
 const KIND: &str = "KubeletConfiguration";
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 
-/// Checks that `kind` and `apiVersion`, if the text has them, are those of a KubeletConfiguration.
+/// Fields of other files that have a kubelet's configuration below them, and whose files these are.
+const WRAPPERS: [(&[&str], &str); 5] = [
+    (&["machine", "kubelet", "extraConfig"], "the machine configuration of Talos"),
+    (&["spec", "kubelet"], "an object of Karpenter or kOps"),
+    (&["spec", "kubeletConfig"], "an object around a kubelet's configuration"),
+    (&["kubeletConfig"], "a file around a kubelet's configuration"),
+    (&["kubelet"], "a file around a kubelet's configuration"),
+];
+/// A field of k3s and RKE2 with command-line flags.
+const FLAGS: &str = "kubelet-arg";
+
+/// Why a text is a kubelet's command line, and what to give instead; `None` for other texts.
+pub(super) fn command_line(text: &str) -> Option<&'static str> {
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let first = first?.trim_start_matches("KUBELET_EXTRA_ARGS=").trim_start_matches(['"', '\'']);
+    if !first.starts_with("--") {
+        return None;
+    }
+    Some(
+        "these are a kubelet's command-line flags: give the file that its flag --config names, and write reserved \
+         CPUs of flags in it as reservedSystemCPUs, systemReserved and kubeReserved",
+    )
+}
+
+/// The sentence for a file that has a kubelet's configuration somewhere inside.
+fn wrapper(source: &Source) -> Option<ConfigError> {
+    if let Some((key, _)) = source.root.field(FLAGS) {
+        let why = "this is a configuration of k3s or RKE2, whose kubelet-arg are command-line flags: give the file \
+                   that the flag config names";
+        return Some(source.wrong(key.line, why));
+    }
+    WRAPPERS.iter().find_map(|(path, what)| {
+        let mut at = (0, &*source.root);
+        for name in *path {
+            let (key, node) = at.1.field(name)?;
+            at = (key.line, node);
+        }
+        let why = format!(
+            "this is {what}: give only the fields below {}, without their indentation",
+            path.join(".")
+        );
+        Some(source.wrong(at.0, &why))
+    })
+}
+
+/// Checks that the text is not a file around a kubelet's, and that `kind` and `apiVersion`, if it has
+/// them, are those of a KubeletConfiguration.
 pub(super) fn check(source: &Source) -> Result<(), ConfigError> {
+    if let Some(mistake) = wrapper(source) {
+        return Err(mistake);
+    }
     if let Some((kind, given)) = header(source, "kind")?
         && kind != KIND
     {

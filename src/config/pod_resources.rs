@@ -2,7 +2,7 @@
 //! itself does.
 
 use super::given::Given;
-use super::source::{ConfigError, Source};
+use super::source::{ConfigError, Mistakes, Source};
 use super::values::{Text, path_without_parents};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl Default for PodResourcesField {
     }
 }
 
-pub(super) fn read(given: &Given<'_>, field: &mut PodResourcesField) -> Result<(), ConfigError> {
+pub(super) fn read(given: &Given<'_>, field: &mut PodResourcesField) -> Result<(), Mistakes> {
     *field = resolve(given.source, &given.parse()?)?;
     Ok(())
 }

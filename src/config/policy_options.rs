@@ -5,7 +5,7 @@
 //! together shows only where they are in force.
 
 use super::given::Given;
-use super::source::ConfigError;
+use super::source::Mistakes;
 use super::values::Pairs;
 use placement::{Options, TopologyManager};
 
@@ -30,14 +30,14 @@ pub(super) fn todays_name(draft: &str) -> Option<(&'static str, &'static str)> {
     DRAFTS.iter().find(|(name, ..)| *name == draft).map(|(_, kep, today)| (*kep, *today))
 }
 
-pub(super) fn read_cpu(given: &Given<'_>, options: &mut Pairs) -> Result<(), ConfigError> {
+pub(super) fn read_cpu(given: &Given<'_>, options: &mut Pairs) -> Result<(), Mistakes> {
     let more: Pairs = given.parse()?;
     Options::parse(more.borrowed()).map_err(|error| given.source.cpu_option(&error))?;
     options.merge(more);
     Ok(())
 }
 
-pub(super) fn read_topology(given: &Given<'_>, options: &mut Pairs) -> Result<(), ConfigError> {
+pub(super) fn read_topology(given: &Given<'_>, options: &mut Pairs) -> Result<(), Mistakes> {
     let more: Pairs = given.parse()?;
     TopologyManager::parse_options(more.borrowed())
         .map_err(|error| given.source.topology_manager(&error))?;

@@ -1,7 +1,7 @@
 //! `rebalance`: how running containers move to better CPUs.
 
 use super::given::{Given, boolean_word, one_of};
-use super::source::{ConfigError, Source};
+use super::source::{Mistakes, Source};
 use super::values::Text;
 use ledger::{Rebalance, RebalanceMode};
 use serde::Deserialize;
@@ -9,10 +9,7 @@ use std::time::Duration;
 
 const DEFAULT_MIN_STAY: Duration = Duration::from_secs(60);
 
-pub(super) fn read(
-    given: &Given<'_>,
-    rebalance: &mut Option<Rebalance>,
-) -> Result<(), ConfigError> {
+pub(super) fn read(given: &Given<'_>, rebalance: &mut Option<Rebalance>) -> Result<(), Mistakes> {
     *rebalance = resolve(given.source, &given.parse()?)?;
     Ok(())
 }
@@ -39,37 +36,54 @@ fn mode_word(mode: Option<RebalanceMode>) -> &'static str {
 }
 
 /// `None` with `mode: off`.
-fn resolve(source: &Source, fields: &RebalanceFields) -> Result<Option<Rebalance>, ConfigError> {
+fn resolve(source: &Source, fields: &RebalanceFields) -> Result<Option<Rebalance>, Mistakes> {
     let mode = match &fields.mode {
-        None => Some(RebalanceMode::Move),
-        Some(Text(text)) => {
-            one_of(text, &MODES, mode_word).map_err(|why| source.at("mode", why))?
+        None => Ok(Some(RebalanceMode::Move)),
+        Some(Text(text)) => one_of(text, &MODES, mode_word).map_err(|why| source.at("mode", why)),
+    };
+    let moves = match &fields.moves_per_100_starts {
+        None if matches!(mode, Ok(None)) => Ok(1),
+        None => {
+            let why = "expected a number of containers like {movesPer100Starts: 10}";
+            Err(source.at("rebalance", why))
+        }
+        Some(Text(moves)) => {
+            let number = moves.parse().ok().filter(|moves| (1..=100).contains(moves));
+            number.ok_or_else(|| {
+                let why = format!("{moves:?} is no number from 1 to 100; mode: off ends all moves");
+                source.at("movesPer100Starts", why)
+            })
         }
     };
-    let Some(Text(moves)) = &fields.moves_per_100_starts else {
-        let why = "expected a number of containers like {movesPer100Starts: 10}".to_owned();
-        return if mode.is_none() { Ok(None) } else { Err(source.at("rebalance", why)) };
-    };
-    let number = moves.parse().ok().filter(|moves| (1..=100).contains(moves));
-    let moves_per_100_starts = number.ok_or_else(|| {
-        let why = format!("{moves:?} is no number from 1 to 100; mode: off ends all moves");
-        source.at("movesPer100Starts", why)
-    })?;
-    let across_numa_nodes = match &fields.across_numa_nodes {
-        None => true,
+    let across = match &fields.across_numa_nodes {
+        None => Ok(true),
         Some(Text(text)) => one_of(text, &[true, false], boolean_word)
-            .map_err(|why| source.at("acrossNumaNodes", why))?,
+            .map_err(|why| source.at("acrossNumaNodes", why)),
     };
     let min_stay = match &fields.min_stay {
-        None => DEFAULT_MIN_STAY,
+        None => Ok(DEFAULT_MIN_STAY),
         Some(Text(text)) => duration(text).ok_or_else(|| {
             source.at(
                 "minStay",
                 format!("{text:?} is no time like \"0s\", \"90s\", \"5m\" or \"1h\""),
             )
-        })?,
+        }),
     };
-    Ok(mode.map(|mode| Rebalance { mode, moves_per_100_starts, across_numa_nodes, min_stay }))
+    match (mode, moves, across, min_stay) {
+        (Ok(mode), Ok(moves_per_100_starts), Ok(across_numa_nodes), Ok(min_stay)) => {
+            Ok(mode.map(|mode| Rebalance {
+                mode,
+                moves_per_100_starts,
+                across_numa_nodes,
+                min_stay,
+            }))
+        }
+        (mode, moves, across, min_stay) => {
+            let mistakes = [mode.err(), moves.err(), across.err(), min_stay.err()];
+            Mistakes::none_of(mistakes.into_iter().flatten().collect())?;
+            Ok(None)
+        }
+    }
 }
 
 fn duration(text: &str) -> Option<Duration> {

@@ -3,7 +3,7 @@
 
 use super::given::Given;
 use super::memory::{MEMORY, memory_amount};
-use super::source::{ConfigError, Source};
+use super::source::{ConfigError, Mistakes, Source};
 use super::values::{CpuList, Pairs};
 use cpuset::CpuSet;
 use placement::Reservation;
@@ -42,16 +42,20 @@ struct Amount {
     milli: u64,
 }
 
-pub(super) fn read_list(given: &Given<'_>, list: &mut Option<CpuSet>) -> Result<(), ConfigError> {
+pub(super) fn read_list(given: &Given<'_>, list: &mut Option<CpuSet>) -> Result<(), Mistakes> {
+    // As for the kubelet, an empty text is no list.
+    if given.text()?.is_empty() {
+        return Ok(());
+    }
     let CpuList(cpus) = given.parse()?;
     *list = Some(cpus);
     Ok(())
 }
 
-pub(super) fn read_amounts(given: &Given<'_>, amounts: &mut Amounts) -> Result<(), ConfigError> {
+pub(super) fn read_amounts(given: &Given<'_>, amounts: &mut Amounts) -> Result<(), Mistakes> {
     let texts: Pairs = given.parse()?;
     if let Some(name) = texts.names().find(|name| !RESOURCES.contains(name)) {
-        return Err(given.wrong(wording::unknown(name, &RESOURCES)));
+        return Err(given.wrong(wording::unknown(name, &RESOURCES)).into());
     }
     if let Some(text) = texts.get(CPU) {
         let milli = parse_milli_cpus(text).map_err(|why| given.wrong(why))?;

@@ -65,6 +65,15 @@ impl Mistakes {
     }
 }
 
+impl IntoIterator for Mistakes {
+    type Item = ConfigError;
+    type IntoIter = std::iter::Chain<std::iter::Once<ConfigError>, std::vec::IntoIter<ConfigError>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        std::iter::once(self.first).chain(self.others)
+    }
+}
+
 impl From<ConfigError> for Mistakes {
     fn from(first: ConfigError) -> Mistakes {
         Mistakes { first, others: Vec::new() }

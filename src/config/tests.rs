@@ -178,12 +178,25 @@ fn the_directory_and_the_stance_for_the_kubelet_have_defaults() {
 }
 
 #[test]
+fn reserved_lists_are_read_as_the_kubelet_reads_them() {
+    let reserved = |text: &str| {
+        let config = Config::parse("c", &format!("cpuManagerPolicy: static\n{text}")).unwrap();
+        config.resolve(&machine()).unwrap().placement.reserved.to_string()
+    };
+    assert_eq!(reserved("reservedSystemCPUs: \"3-6,1-5\"\n"), "1-6");
+    let empty = "reservedSystemCPUs: \"\"\nsystemReserved: {cpu: 500m}\n";
+    assert_eq!(reserved(empty), reserved("systemReserved: {cpu: 500m}\n"));
+    let kubelet = "cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\nkubeReserved: {cpu: 1}\n";
+    let FromKubelet { block, .. } = from_kubelet("k", kubelet.into()).unwrap();
+    assert!(!block.contains("reservedSystemCPUs"), "{block}");
+}
+
+#[test]
 fn an_impossible_reservation_is_refused_with_its_line() {
     let with = |list: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: {list}\n");
     refuses(&with("0,8-9"), "line 2: reservedSystemCPUs: CPUs 8-9 do not exist; online CPUs: 0-7");
-    refuses(&with("0-2,1"), "line 2: reservedSystemCPUs: CPU 1 is listed twice in \"0-2,1\"");
     refuses(
-        &with("\"\""),
+        &with("\" \""),
         "line 2: reservedSystemCPUs: empty list: expected CPUs like \"0-1\"; or omit the field",
     );
     refuses(
@@ -234,7 +247,7 @@ fn memory_follows_cpus_only_with_exclusive_mems() {
     }
     refuses(
         "exclusiveMemoryNodes: follow\n",
-        "line 1: exclusiveMemoryNodes: \"follow\" is unknown, expected all or follow-cpus",
+        "line 1: exclusiveMemoryNodes: \"follow\" is unknown, expected all or follow-cpus (did you mean follow-cpus?)",
     );
 }
 
@@ -581,4 +594,41 @@ fn compact_placement_refuses_options_that_contradict_it() {
         "line 4: uncoreCacheOrder: cannot be used with placement: compact: compact takes the uncore caches \
          that leave the smallest remainder, not by number",
     );
+}
+
+#[test]
+fn all_mistakes_of_a_block_are_shown_at_once() {
+    let text = "rebalance:\n  mode: of\n  movesPer100Starts: 0\n  minStay: 5\n\
+                namespaces:\n- names: [a]\n  allow: {uncor: [prefer]}\n- {}\n- names: [B]\n";
+    let mistakes = Config::parse_whole("c", text).unwrap_err().to_string();
+    println!("{mistakes}");
+    let lines: Vec<&str> = mistakes.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(
+        lines,
+        ["c, line 2", "c, line 3", "c, line 4", "c, line 7", "c, line 8", "c, line 9"]
+    );
+}
+
+#[test]
+fn words_of_other_programs_have_a_suggestion() {
+    for (text, meant) in [
+        ("exclusivity: partitions\n", "kernel"),
+        ("exclusivity: cgroups\n", "groups"),
+        ("topologyManagerPolicy: single-numa\n", "single-numa-node"),
+    ] {
+        let error = resolve(text).unwrap_err();
+        assert!(error.contains(&format!(" (did you mean {meant}?). Nothing")), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_sets_nothing_has_a_warning() {
+    let warnings = |text: &str| {
+        let config = Config::parse("c", text).unwrap();
+        config.warnings().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let why = "line 1: the file sets nothing: cpuManagerPolicy is none, and no container gets exclusive CPUs";
+    assert_eq!(warnings(""), [why]);
+    assert_eq!(warnings("# later\n"), [why]);
+    assert_eq!(warnings("cpuManagerPolicy: none\n"), [""; 0]);
 }

@@ -1,6 +1,6 @@
 //! Values in the file: strings, pairs, lists of CPUs.
 
-use cpuset::{CpuSet, ParseError};
+use cpuset::CpuSet;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
@@ -26,34 +26,21 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// `reservedSystemCPUs`: a list in the kernel's format, not empty and without repeated CPUs.
+/// `reservedSystemCPUs`: a list in the kernel's format, not empty. As for the kubelet, its parts may
+/// overlap.
 #[derive(Debug)]
 pub(super) struct CpuList(pub(super) CpuSet);
 
 impl<'de> Deserialize<'de> for CpuList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CpuList, D::Error> {
         let Text(text) = Text::deserialize(deserializer)?;
-        parse_cpu_list(&text).map(CpuList).map_err(de::Error::custom)
-    }
-}
-
-fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
-    let set: CpuSet = text.parse().map_err(|error: ParseError| error.to_string())?;
-    if set.is_empty() {
-        return Err("empty list: expected CPUs like \"0-1\"; or omit the field".to_owned());
-    }
-    let mut earlier = CpuSet::EMPTY;
-    for part in text.split(',') {
-        let part: CpuSet = part.parse().map_err(|error: ParseError| error.to_string())?;
-        if !earlier.is_disjoint(&part) {
-            let twice = earlier & part;
-            let cpus = wording::cpus(twice);
-            let are = wording::agree(twice, "is", "are");
-            return Err(format!("{cpus} {are} listed twice in {text:?}"));
+        let cpus: CpuSet = text.parse().map_err(de::Error::custom)?;
+        if cpus.is_empty() {
+            let why = "empty list: expected CPUs like \"0-1\"; or omit the field";
+            return Err(de::Error::custom(why));
         }
-        earlier |= part;
+        Ok(CpuList(cpus))
     }
-    Ok(set)
 }
 
 /// Names and values in the order of the text.

@@ -14,6 +14,8 @@ use std::fmt::Display;
 
 /// The longest text, in bytes, for which a similar name is searched.
 const LONGEST_NAME: usize = 80;
+/// The shortest beginning of a name that stands for it.
+const SHORTEST_BEGINNING: usize = 4;
 
 /// ` (did you mean NAME?)` if a known name is similar, otherwise empty.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
@@ -21,15 +23,25 @@ pub fn nearest(unknown: &str, known: &[&str]) -> String {
     if unknown.len() > LONGEST_NAME {
         return String::new();
     }
-    let distance =
-        |name: &str| strsim::damerau_levenshtein(&unknown.to_lowercase(), &name.to_lowercase());
+    let plain = letters(unknown);
+    let distance = |name: &str| strsim::damerau_levenshtein(&plain, &letters(name));
     let near = known.iter().map(|name| (distance(name), name)).min();
-    match near {
-        Some((distance, name)) if distance <= unknown.len().max(3) / 3 => {
-            format!(" (did you mean {name}?)")
-        }
+    if let Some((distance, name)) = near
+        && distance <= plain.len().max(3) / 3
+    {
+        return format!(" (did you mean {name}?)");
+    }
+    let longer: Vec<&&str> =
+        known.iter().filter(|name| letters(name).starts_with(&plain)).collect();
+    match longer.as_slice() {
+        [name] if plain.len() >= SHORTEST_BEGINNING => format!(" (did you mean {name}?)"),
         _ => String::new(),
     }
+}
+
+/// A name without what people leave out or write otherwise.
+fn letters(name: &str) -> String {
+    name.to_lowercase().replace(['-', '_', '.'], "")
 }
 
 /// `"TEXT" is unknown, expected ONE or OTHER`, followed by [`nearest`].
@@ -143,6 +155,21 @@ mod tests {
     fn a_noun_agrees_with_its_number() {
         let counted = [0, 1, 2].map(|n| count(n, "uncore cache"));
         assert_eq!(counted, ["0 uncore caches", "1 uncore cache", "2 uncore caches"]);
+    }
+
+    #[test]
+    fn a_name_without_its_signs_or_its_end_is_known() {
+        let known = ["single-numa-node", "restricted", "epyc-9654", "epyc-9754"];
+        for (text, name) in [
+            ("single-numa", "single-numa-node"),
+            ("epyc9654", "epyc-9654"),
+            ("Restrict", "restricted"),
+        ] {
+            assert_eq!(nearest(text, &known), format!(" (did you mean {name}?)"));
+        }
+        for text in ["epyc", "sin", "numa"] {
+            assert_eq!(nearest(text, &known), "", "{text}");
+        }
     }
 
     #[test]

@@ -97,8 +97,8 @@ fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
         "line 7: strict: \"maybe\" is unknown, expected true or false",
     );
     refuses(
-        &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
-        "line 7: nodes[1].reservedSystemCPUs: CPU 1 is listed twice in \"0-1,1\"",
+        &with("- names: [b]\n  reservedSystemCPUs: \" \"\n"),
+        "line 7: nodes[1].reservedSystemCPUs: empty list: expected CPUs like \"0-1\"; or omit the field",
     );
     refuses(
         &with("- strict: true\n"),

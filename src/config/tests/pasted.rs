@@ -181,3 +181,41 @@ fn errors_about_draft_names_advise_an_existing_option_or_pod_option() {
         assert!(placement::Options::NAMES.contains(&name) || is_pod_option(), "{name}");
     }
 }
+
+#[test]
+fn files_around_a_kubelets_are_named_with_the_part_to_give() {
+    let talos = "version: v1alpha1\nmachine:\n  type: worker\n  kubelet:\n    extraConfig:\n      cpuManagerPolicy: static\n";
+    let part = |file, path| {
+        format!("this is {file}: give only the fields below {path}, without their indentation")
+    };
+    for (text, line, why) in [
+        (talos, 5, part("the machine configuration of Talos", "machine.kubelet.extraConfig")),
+        (
+            "kind: EC2NodeClass\nspec:\n  kubelet: {cpuCFSQuota: true}\n",
+            3,
+            part("an object of Karpenter or kOps", "spec.kubelet"),
+        ),
+        (
+            "kubeletConfig:\n  cpuManagerPolicy: static\n",
+            1,
+            part("a file around a kubelet's configuration", "kubeletConfig"),
+        ),
+        (
+            "node-ip: 10.0.0.1\nkubelet-arg:\n- config=/etc/kubelet.yaml\n",
+            2,
+            "this is a configuration of k3s or RKE2, whose kubelet-arg are command-line flags: give the file that \
+             the flag config names"
+                .to_owned(),
+        ),
+    ] {
+        let error = from_kubelet("k", text.into()).unwrap_err().to_string();
+        assert_eq!(error, format!("k, line {line}: {why}. Nothing was changed"));
+    }
+    for text in
+        ["--cpu-manager-policy=static --v=2\n", "# of a unit\nKUBELET_EXTRA_ARGS=\"--v=2\"\n"]
+    {
+        let error = from_kubelet("k", text.into()).unwrap_err().to_string();
+        let expect = "k, line 1: these are a kubelet's command-line flags: give the file that its flag --config names";
+        assert!(error.starts_with(expect), "{error}");
+    }
+}

@@ -194,7 +194,7 @@ fn named(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
         ] {
             let mut findings = by_cpu(noise).flat_map(|one| &one.findings);
             let is_named = findings.any(|one| one.kind == kind && one.number == Some(number));
-            ensure!(is_named, "no {} {number} in\n{}", kind.name(), noise.text());
+            ensure!(is_named, "no {} {number} in\n{}", kind.name(), noise.text(false));
         }
         Ok(())
     };
@@ -409,7 +409,7 @@ fn busiest() -> Result<Interrupt> {
 /// Nothing but the tick and threads of the CPU on any of the CPUs.
 fn is_quiet(noise: &NoiseReport) -> Result<()> {
     let are_quiet = by_cpu(noise).all(|one| one.verdict == Verdict::Quiet);
-    ensure!(by_cpu(noise).count() > 0 && are_quiet, "{}", noise.text());
+    ensure!(by_cpu(noise).count() > 0 && are_quiet, "{}", noise.text(false));
     Ok(())
 }
 

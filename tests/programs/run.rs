@@ -81,12 +81,7 @@ fn a_wrong_configuration_fails_the_start() {
             2,
             "CPUs 16-17 do not exist; online CPUs: 0-15",
         ),
-        (
-            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3,2\"\n".to_owned(),
-            2,
-            "CPU 2 is listed twice",
-        ),
-        ("cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\n".to_owned(), 2, "empty list"),
+        ("cpuManagerPolicy: static\nreservedSystemCPUs: \" \"\n".to_owned(), 2, "empty list"),
         ("cpuManagerPolicy: static\n".to_owned(), 1, "needs reserved CPUs"),
     ] {
         let error = place.refuses(&config, place.path("state"), place.path("nri.sock"));

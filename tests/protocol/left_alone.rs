@@ -110,7 +110,8 @@ async fn create_shared(node: &mut Node, pool: &str) {
 async fn explained_cpus_stay_and_change_nothing_else() {
     let strict = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n";
     let namespaces = "reservedNamespaces: [\"openshift-*\"]\n";
-    let setups: [(&str, &str, &[&str], &'static [&'static str], &'static str); 6] = [
+    type Annotations = &'static [&'static str];
+    let setups: [(&str, &str, Annotations, Annotations, &'static str); 6] = [
         ("a workload of CRI-O, by the pod", "", &[ANNOTATION], &[], "0-1"),
         ("a workload of CRI-O, by the container", "", &[], &[ANNOTATION], "0-1"),
         ("a workload on other CPUs", "", &[ANNOTATION], &[], "0,8-9"),

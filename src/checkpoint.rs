@@ -504,11 +504,16 @@ mod tests {
 
     #[test]
     fn a_missing_field_is_named_and_an_unknown_one_is_ignored() {
-        let claim = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","idle_siblings":true,"idle_caches":false,"mixed":false,"later":1}"#;
+        let claim = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","idle_siblings":true,"idle_caches":false,"mixed":false,"lent":false,"later":1}"#;
         let state = format!(r#"{{"containers":[{claim}],"memory":[],"later":[]}}"#);
         let [read] = &decode(sealed(&state).as_bytes()).unwrap().cpus[..] else { panic!() };
         assert_eq!(read.margin, Margin { siblings: true, ..Margin::NONE });
-        for field in ["\"idle_siblings\":true,", "\"idle_caches\":false,", "\"mixed\":false,"] {
+        for field in [
+            "\"idle_siblings\":true,",
+            "\"idle_caches\":false,",
+            "\"mixed\":false,",
+            "\"lent\":false,",
+        ] {
             let name = field.split('"').nth(1).unwrap();
             let why = decode(sealed(&state.replace(field, "")).as_bytes()).unwrap_err();
             assert!(why.contains(&format!("missing field `{name}`")), "{why}");

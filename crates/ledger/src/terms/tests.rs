@@ -78,7 +78,7 @@ fn unknown_keys_values_and_addressees_are_refused_with_the_expected_ones() {
         (
             "a.smt.cpu-manager.nri.io",
             "isolate",
-            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency",
+            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt or placement or isolated-cpus or movable or interrupts or c-states or frequency-governor or min-frequency or max-frequency (did you mean smt?)",
         ),
     ] {
         check(&[(name, value)], &format!("{unknown} {name}: {why}"));

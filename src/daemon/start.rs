@@ -157,7 +157,7 @@ impl Owner {
             record: DecisionLog::default(),
             delivery: Delivery::default(),
             enforcement,
-            kubelet: KubeletWatch::new(config),
+            kubelet: KubeletWatch::new(config, claims.left_alone),
             config: ConfigReload::new(&kernel, paths, config),
             hotplug,
             devices: Devices::new(gpus),

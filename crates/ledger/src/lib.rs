@@ -142,6 +142,7 @@ struct Reported {
     held: Vec<Claim>,
     remembered: Vec<Claim>,
     memory: Vec<MemoryClaim>,
+    left_alone: Vec<(ContainerId, LeftAlone)>,
     pool: Pool,
 }
 
@@ -151,6 +152,7 @@ impl Reported {
             held: books.held_claims().collect(),
             remembered: books.remembered().to_vec(),
             memory: books.memory_claims().collect(),
+            left_alone: books.left_alone().map(|(id, why)| (id.clone(), why)).collect(),
             pool: *pool,
         }
     }
@@ -164,7 +166,8 @@ impl Reported {
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
         let same = books.holds(&self.held)
             && books.remembered() == self.remembered
-            && books.has_memory_claims(&self.memory);
+            && books.has_memory_claims(&self.memory)
+            && books.left_alone().eq(self.left_alone.iter().map(|(id, why)| (id, *why)));
         let claims = outcome.claims || !same;
         let reach = claims || self.pool != *pool;
         let mut freed = false;

@@ -85,7 +85,12 @@ impl ConfigReload {
         self.config.log_level().apply();
         let same_others = of_daemon(&before) == of_daemon(&self.config);
         let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
-        let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
+        let own = OwnSettings::of(
+            &settings,
+            self.partition(),
+            self.on_active_kubelet(),
+            self.config.log_level(),
+        );
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
         for warning in self.config.warnings().iter().chain(&self.config.not_used()) {

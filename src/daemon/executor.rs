@@ -65,6 +65,7 @@ impl Executor {
     /// If any of that fails. No container has changed then.
     pub fn start(paths: &Paths, config: &Config) -> Result<Executor, StartError> {
         let config = &config.for_node(&paths.node)?;
+        config.log_level().apply();
         let kernel = Arc::new(Linux);
         let finder =
             DeviceFinder::new(config.kubelet_socket(), &paths.proc_root, &paths.sysfs_root);

@@ -125,7 +125,12 @@ impl Owner {
                 format!(", isolated {}", wording::cpus(isolated))
             },
         );
-        let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+        let own = OwnSettings::of(
+            &settings,
+            config.partition(),
+            config.on_active_kubelet(),
+            config.log_level(),
+        );
         log::info!(
             "config: in force: {}",
             ConfigStatus::log_line(&settings, mechanism, config.strict(), own)

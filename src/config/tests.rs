@@ -567,6 +567,42 @@ fn an_entry_that_needs_an_unknown_name_or_label_is_an_error() {
 }
 
 #[test]
+fn options_that_exclude_each_other_are_both_named_with_what_to_do() {
+    let with = |options: &str| {
+        let text = format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\ncpuManagerPolicyOptions:\n{options}"
+        );
+        resolve(&text)
+    };
+    let mut pairs = Vec::new();
+    for (at, one) in placement::Options::NAMES.iter().enumerate() {
+        for other in &placement::Options::NAMES[at + 1..] {
+            if [one, other].contains(&&"scale-delay-time") {
+                continue;
+            }
+            let Err(error) = with(&format!("  {one}: true\n  {other}: true\n")) else { continue };
+            assert!(error.contains(" exclude each other: remove "), "{error}");
+            assert!(!error.contains("static policy options"), "{error}");
+            for option in [one, other] {
+                // In the field or not, both are named, and each as the one to remove.
+                assert!(error.matches(option).count() >= 2, "{error}");
+            }
+            pairs.push(error);
+        }
+    }
+    assert_eq!(pairs.len(), 4, "{pairs:?}");
+    let numa = "  align-by-socket: true\ntopologyManagerPolicy: single-numa-node\n";
+    let error = with(numa).unwrap_err();
+    assert!(
+        error.contains(
+            "line 4: align-by-socket: align-by-socket and topologyManagerPolicy: single-numa-node exclude each other: \
+             remove align-by-socket if"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
 fn compact_placement_refuses_options_that_contradict_it() {
     let with = |text: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n{text}");
     assert_eq!(resolve(&with("")).unwrap().placement.engine, EngineKind::Kubelet);

@@ -109,7 +109,7 @@ impl Config {
         let overrides = nodes::overrides(&source, &mut mistakes).into();
         Mistakes::none_of(mistakes)?;
         let mut mistakes = Vec::new();
-        mistakes.extend(namespaces::check_policies(&source).err());
+        namespaces::check_policies(&source, &mut mistakes);
         values.check_all(&source, &mut mistakes);
         for (at, values) in overridden.iter().enumerate() {
             values.check_all(&source.clone().with_entry(at), &mut mistakes);

@@ -76,7 +76,7 @@ fn a_wrong_configuration_fails_the_start() {
                 "distribute-cpus-across-numa: true, prefer-align-cpus-by-uncorecache: true",
             ),
             3,
-            "can not be used at the same time",
+            "exclude each other",
         ),
         (
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"14-17\"\n".to_owned(),

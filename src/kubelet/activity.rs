@@ -180,8 +180,10 @@ impl ActivityDetector {
         cpus: &CpuSet,
         settings: &Settings,
     ) -> Option<Change> {
-        container.left_alone = settings.explains(pod, container, cpus);
-        if container.left_alone.is_some() {
+        if let Some(why) = settings.explains(pod, container, cpus) {
+            // The kubelet's manager sets the CPUs of all others.
+            let is_left_alone = !self.active || why == LeftAlone::Workload;
+            container.left_alone = is_left_alone.then_some(why);
             return None;
         }
         let before = std::mem::replace(&mut self.requests, Requests::NoPod);
@@ -392,7 +394,8 @@ mod tests {
                     (of_system(event("e", "4-5")), LeftAlone::Namespace),
                     (of_system(event("f", "6")), LeftAlone::Namespace),
                 ] {
-                    assert_eq!(note(&mut guard, call.clone()), (None, Some(why)), "{call:?}");
+                    let why = (!was_active || why == LeftAlone::Workload).then_some(why);
+                    assert_eq!(note(&mut guard, call.clone()), (None, why), "{call:?}");
                 }
             }
             assert_eq!(guard.is_active(), was_active);

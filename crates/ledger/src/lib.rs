@@ -403,13 +403,15 @@ impl Ledger {
     fn set_stance(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
-        let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
+        if before == stance {
+            return false;
+        }
+        // The kubelet's manager sets the CPUs of all containers but those of CRI-O's workloads.
+        for (_, entry) in self.books.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
+            entry.left_alone = entry.left_alone.filter(|why| *why == LeftAlone::Workload);
+        }
+        let adopts = stance == Stance::Assign && self.books.pods().len() > 0;
         if adopts {
-            for (_, entry) in self.books.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
-                if entry.left_alone == Some(LeftAlone::Unexplained) {
-                    entry.left_alone = None;
-                }
-            }
             let kubelet = self.kubelet_claims();
             // CPUs that the kubelet or another plugin set meanwhile have ended the claim.
             let set = |entry: &ContainerEntry| entry.claim().or(entry.applied.certain_cpus());

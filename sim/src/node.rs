@@ -302,6 +302,8 @@ impl World {
     pub fn created(&mut self, serial: Serial, reply: PluginReply) {
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let id = container.pod;
+        // A plugin that was away cannot know that others have set the CPUs.
+        container.is_preset &= reply.answered || self.pods[&id].is_in_workload(&self.settings);
         let slot = container.slot;
         let is_crio = self.settings.is_crio();
         let is_peace = self.settings.trouble == Trouble::None;

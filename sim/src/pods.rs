@@ -431,7 +431,7 @@ impl Pod {
     }
 
     /// Whether these CPUs are those of a workload of CRI-O. Another plugin has set those of the others.
-    fn is_in_workload(&self, settings: &Settings) -> bool {
+    pub fn is_in_workload(&self, settings: &Settings) -> bool {
         self.is_preset(settings) && self.id % 8 == 3
     }
 

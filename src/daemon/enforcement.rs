@@ -211,25 +211,18 @@ impl Enforcement {
             self.name_partitions(ledger, &mut bound);
         }
         if !self.report.pinned.is_empty() {
-            self.lift_pinned(ledger, now);
+            log::info!(
+                "list: exclusive CPUs set for {}, which ran on others",
+                count(self.report.pinned.len(), "container")
+            );
+        }
+        if scope == Scope::Listed {
+            // The runtime may lose the updates that lift them, as those that set CPUs.
+            for target in ledger.targets() {
+                self.lift_quota(&target, now);
+            }
         }
         bound
-    }
-
-    /// Lifts the CFS quotas of listed containers that the last pass has given their CPUs: the runtime
-    /// may lose the update that lifts them, too.
-    fn lift_pinned(&mut self, ledger: &Ledger, now: Instant) {
-        let pinned = std::mem::take(&mut self.report.pinned);
-        log::info!(
-            "list: exclusive CPUs set for {}, which ran on others",
-            count(pinned.len(), "container")
-        );
-        let targets = ledger.targets();
-        for target in
-            targets.filter(|target| target.cgroup.iter().any(|leaf| pinned.contains(leaf)))
-        {
-            self.lift_quota(&target, now);
-        }
     }
 
     /// Adds the containers whose partitions the last pass could not make, or has found ended.

@@ -12,7 +12,7 @@ use placement::memory::{all_memory, memory_of};
 use placement::memory_manager::NodeMemoryClaim;
 
 /// The target setting of a container; `None` if it stays as it is, as under policy none, or if it is
-/// left alone.
+/// left alone and on no exclusive CPU.
 ///
 /// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
 /// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
@@ -24,7 +24,7 @@ pub(super) fn target_setting(
     entry: &ContainerEntry,
 ) -> Option<CpuSetting> {
     if entry.left_alone.is_some() {
-        return None;
+        return off_exclusive(node, pool, pod, entry);
     }
     let setting = match entry.claim() {
         Some(claim) if !entry.is_mixed() => CpuSetting::exclusive(claim)?,
@@ -44,6 +44,19 @@ pub(super) fn target_setting(
         }
     };
     Some(setting.with_mems(mems(node, entry)))
+}
+
+/// Where a container that is left alone stays if other containers have got some of its CPUs, and cgroups
+/// above it do not keep it off these; `None` if it stays where it is.
+fn off_exclusive(
+    node: &Node,
+    pool: &Pool,
+    pod: &PodEntry,
+    entry: &ContainerEntry,
+) -> Option<CpuSetting> {
+    let cpus = entry.applied.certain_cpus().filter(|_| node.is_updated(&pod.pod.uid))?;
+    let exclusive = node.topology.online() - pool.bound_of(pod) - node.reserved() - node.isolated();
+    if cpus.is_disjoint(&exclusive) { None } else { CpuSetting::shared(cpus - exclusive) }
 }
 
 /// The shared CPUs that the runtime sets for a container.

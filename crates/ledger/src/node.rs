@@ -119,10 +119,18 @@ impl Node {
         usize::from(reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty())
     }
 
+    /// CPUs that other programs have set for containers that are left alone, and that are no shared ones of these
+    /// programs: shared CPUs include the reserved ones.
+    fn pinned_by_others(&self, books: &Books) -> CpuSet {
+        let sets = books.pods().map(|(_, pod)| pod.left_alone_on());
+        sets.filter(|cpus| cpus.is_disjoint(&self.reserved())).collect()
+    }
+
     /// CPUs that no container and no own pool has. A running container may keep any of these, even
     /// one that is not [free](Node::free).
     pub(super) fn unclaimed(&self, books: &Books) -> CpuSet {
-        self.topology.online() - self.reserved() - self.exclusive(books) - self.remembered(books)
+        let taken = self.exclusive(books) | self.remembered(books) | self.pinned_by_others(books);
+        self.topology.online() - self.reserved() - taken
     }
 
     /// The CPUs of claims whose containers no event has named yet. They stay reserved for these:

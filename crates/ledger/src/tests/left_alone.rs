@@ -24,12 +24,12 @@ fn a_container_that_is_left_alone_holds_back_only_itself() {
         let shared = pod("s", Qos::Burstable, 100);
         node.create(&shared, "c", "s", 100).unwrap();
         created_on(&mut node, &pod("m", Qos::Burstable, 20), "m", 20, "0-1", why);
-        // It asks for exclusive CPUs, and its CPUs are not exclusive: others may get them.
+        // Another program has pinned it: nobody else gets its CPUs, though it has no claim.
         created_on(&mut node, &guaranteed("g", 2000), "g", 2000, "2-3", why);
         assert!(node.ledger.exclusive().is_empty());
         let a = guaranteed("a", 4000);
-        assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
-        node.check("s", "0-1,6-15");
+        assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "4-7");
+        node.check("s", "0-3,8-15");
         node.stop("a");
         node.stop_pod(&a);
         node.send_due();
@@ -123,4 +123,19 @@ fn cgroups_keep_a_pod_on_its_reserved_cpus() {
     assert_eq!(bound(&node), [cpus("0,2-15")]);
     node.stop("m");
     assert_eq!(bound(&node), [cpus("2-15")]);
+}
+
+/// A runtime that keeps others off by updates alone narrows it; CPUs without a reserved one are pinned, so they
+/// are nobody else's.
+#[test]
+fn exclusive_cpus_are_exclusive_also_next_to_a_container_that_is_left_alone() {
+    let mut node = Node::by(Mechanism::Runtime, settings());
+    let (wide, pinned) = (pod("wide", Qos::Burstable, 20), pod("pinned", Qos::Burstable, 20));
+    created_on(&mut node, &wide, "wide", 20, "0-15", LeftAlone::Unexplained);
+    created_on(&mut node, &pinned, "pinned", 20, "2-3", LeftAlone::Unexplained);
+    assert_eq!(node.create(&guaranteed("g", 2000), "c", "g", 2000).unwrap(), "4-5");
+    node.send_due();
+    node.check("wide", "0-3,6-15");
+    node.check("pinned", "2-3");
+    assert!(!node.ledger.owes());
 }

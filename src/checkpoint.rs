@@ -115,8 +115,8 @@ pub enum Loaded {
 
 impl StateDir {
     /// Makes a missing directory, makes it private to this user, checks that it is writable, and locks
-    /// it.
-    pub fn open(dir: &Path) -> Result<StateDir, StateError> {
+    /// it. `disk` does all later writes.
+    pub fn open(dir: &Path, disk: &Disk) -> Result<StateDir, StateError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -132,8 +132,7 @@ impl StateDir {
             }
             Err(TryLockError::Error(source)) => return Err(unusable("lock", &path, source)),
         }
-        let disk = Disk::start().map_err(|source| unusable("start a thread for", dir, source))?;
-        Ok(StateDir { dir: dir.to_owned(), disk, _lock: lock })
+        Ok(StateDir { dir: dir.to_owned(), disk: disk.clone(), _lock: lock })
     }
 
     /// Whether another process has this directory: [`StateDir::open`] would fail.
@@ -471,7 +470,7 @@ mod tests {
 
     fn state_dir() -> (tempfile::TempDir, StateDir) {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(&dir.path().join("state")).unwrap();
+        let state = StateDir::open(&dir.path().join("state"), &Disk::start().unwrap()).unwrap();
         (dir, state)
     }
 
@@ -571,10 +570,13 @@ mod tests {
     #[test]
     fn a_second_instance_is_refused() {
         let (_dir, state) = state_dir();
-        assert!(matches!(StateDir::open(&state.dir), Err(StateError::Locked { .. })));
+        assert!(matches!(
+            StateDir::open(&state.dir, &Disk::start().unwrap()),
+            Err(StateError::Locked { .. })
+        ));
         let dir = state.dir.clone();
         drop(state);
-        StateDir::open(&dir).unwrap();
+        StateDir::open(&dir, &Disk::start().unwrap()).unwrap();
     }
 
     #[test]
@@ -606,7 +608,7 @@ mod tests {
     fn a_directory_that_the_kubelet_has_made_becomes_private() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1755)).unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
+        let state = StateDir::open(dir.path(), &Disk::start().unwrap()).unwrap();
         assert_eq!(fs::metadata(&state.dir).unwrap().mode() & 0o7777, 0o700);
     }
 
@@ -621,7 +623,7 @@ mod tests {
         };
         let owner = fs::metadata(dir).unwrap().uid();
         let user = geteuid().as_raw();
-        let error = StateDir::open(dir).unwrap_err().to_string();
+        let error = StateDir::open(dir, &Disk::start().unwrap()).unwrap_err().to_string();
         let expect = format!("belongs to user {owner}, and this process runs as user {user}");
         assert!(error.contains(&expect) && error.contains("--state-dir"), "{error}");
     }
@@ -648,7 +650,7 @@ mod tests {
         drop(state);
         fs::remove_file(dir.join(LOCK)).unwrap();
         make_fifo(&dir.join(LOCK));
-        let error = StateDir::open(&dir).unwrap_err().to_string();
+        let error = StateDir::open(&dir, &Disk::start().unwrap()).unwrap_err().to_string();
         assert!(error.contains("lock: a FIFO, not a regular file"), "{error}");
     }
 

@@ -12,13 +12,15 @@ use super::poller::Poller;
 use super::quieting::QuietOutcome;
 use super::start::{Machine, NodeAccess};
 use super::step::{CallId, Effect, Input};
-use super::{blocking, in_background, result_of};
+use super::threads::Threads;
+use super::{blocking, given_to, result_of};
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
 use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
+use crate::worker::Worker;
 use kernel::Linux;
 use nri::Updater;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,6 +47,7 @@ pub struct Executor {
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
     finding: Option<JoinHandle<FoundDevices>>,
+    quieter: Worker,
     quieting: Option<oneshot::Receiver<QuietOutcome>>,
     replies: BTreeMap<CallId, ReplyChannel>,
     calls: u64,
@@ -63,14 +66,22 @@ impl Executor {
     ///
     /// # Errors
     /// If any of that fails. No container has changed then.
-    pub fn start(paths: &Paths, config: &Config) -> Result<Executor, StartError> {
+    pub fn start(
+        paths: &Paths,
+        config: &Config,
+        threads: &Threads,
+    ) -> Result<Executor, StartError> {
         let config = &config.for_node(&paths.node)?;
         let kernel = Arc::new(Linux);
-        let finder =
-            DeviceFinder::new(config.kubelet_socket(), &paths.proc_root, &paths.sysfs_root);
+        let finder = DeviceFinder::new(
+            config.kubelet_socket(),
+            &paths.proc_root,
+            &paths.sysfs_root,
+            threads.gpus.clone(),
+        );
         let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?.with_gpus(finder.gpus());
         let finder = Arc::new(finder);
-        let state = StateDir::open(&paths.state_dir)?;
+        let state = StateDir::open(&paths.state_dir, &threads.disk)?;
         let node = NodeAccess { kernel, storage: Arc::new(state.disk().clone()) };
         let claims = state.remembered()?;
         let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
@@ -91,6 +102,7 @@ impl Executor {
             checking: None,
             finder,
             finding: None,
+            quieter: threads.interrupts.clone(),
             quieting: None,
             replies: BTreeMap::new(),
             calls: 0,
@@ -159,7 +171,7 @@ impl Executor {
                     self.finding = Some(tokio::spawn(async move { finder.find().await }));
                 }
                 Effect::Quiet(pass) => {
-                    self.quieting = Some(in_background(move || pass.run()));
+                    self.quieting = Some(given_to(&self.quieter, move || pass.run()));
                 }
                 Effect::WatchGroups(watched) => self.groups.set(&watched),
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),

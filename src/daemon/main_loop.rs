@@ -5,6 +5,7 @@ use super::noise_monitor::{Asked, monitor};
 use super::paths::{Paths, StartError};
 use super::standby::{self, Connection, Standby};
 use super::step::Input;
+use super::threads::Threads;
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::Config;
 use crate::edge::{Message, Refusal};
@@ -35,8 +36,8 @@ impl Start {
     ///
     /// # Errors
     /// If it cannot start. No container has changed then.
-    pub fn new(paths: &Paths, config: Config) -> Result<Start, StartError> {
-        match Executor::start(paths, &config) {
+    pub fn new(paths: &Paths, config: Config, threads: &Threads) -> Result<Start, StartError> {
+        match Executor::start(paths, &config, threads) {
             Ok(executor) => Ok(Start::Now(Box::new(executor))),
             Err(StartError::State(StateError::Locked { dir })) => {
                 log::info!(
@@ -58,6 +59,7 @@ pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
     paths: &Paths,
+    threads: &Threads,
     start: Start,
 ) -> Result<(), StartError> {
     let (executor, standby, waiting) = match start {
@@ -73,9 +75,12 @@ pub async fn serve(
     let (publish, noise) = watch::channel(Arc::default());
     let source = observer.clone();
     let ask = async move || Asked::of(&source).await;
-    tokio::spawn(monitor(ask, paths.noise_files(), publish));
+    let files = paths.noise_files();
+    let reader = threads.noise.clone();
+    tokio::spawn(async move { monitor(ask, files, &reader, publish).await });
     let mut main_loop = MainLoop {
         paths,
+        threads,
         observer,
         noise,
         listening: false,
@@ -130,6 +135,7 @@ async fn work(executor: Option<&mut Executor>) -> Input {
 
 struct MainLoop<'a> {
     paths: &'a Paths,
+    threads: &'a Threads,
     /// For the socket in the state directory.
     observer: ViewSource,
     /// What runs or fires on exclusive CPUs.
@@ -260,7 +266,8 @@ impl MainLoop<'_> {
         }
         // The file may have changed since the start.
         let config = self.paths.config.as_deref().and_then(|path| Config::read(path).ok());
-        let started = Executor::start(self.paths, config.as_ref().unwrap_or(&standby.config));
+        let started =
+            Executor::start(self.paths, config.as_ref().unwrap_or(&standby.config), self.threads);
         let mut executor = match started {
             Ok(executor) => executor,
             Err(StartError::State(StateError::Locked { .. })) => return Ok(false),
@@ -308,7 +315,8 @@ impl MainLoop<'_> {
         if self.executor.is_none() {
             let config = Config::parse("configuration from the runtime", text);
             let started = config.map_err(StartError::from);
-            let started = started.and_then(|config| Executor::start(self.paths, &config));
+            let started =
+                started.and_then(|config| Executor::start(self.paths, &config, self.threads));
             self.executor = Some(started.map_err(|error| {
                 log::error!("{error}");
                 self.waiting = error.to_string();

@@ -14,7 +14,7 @@ use super::start::{Machine, NodeAccess};
 use super::step::{CallId, Effect, Input};
 use super::threads::Threads;
 use super::{blocking, given_to, result_of};
-use crate::checkpoint::{StateDir, StateError};
+use crate::checkpoint::{SavedClaims, StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
@@ -42,7 +42,9 @@ pub struct Executor {
     config: Poller<Follower, Reading>,
     groups: Watch,
     quotas: Watch,
-    saving: Option<JoinHandle<Result<(), StateError>>>,
+    saving: Option<JoinHandle<Save>>,
+    /// Whether the state directory is another one than before.
+    has_new_directory: bool,
     calling: Option<JoinHandle<bool>>,
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
@@ -52,6 +54,9 @@ pub struct Executor {
     replies: BTreeMap<CallId, ReplyChannel>,
     calls: u64,
 }
+
+/// The result of a save, and the directory that has replaced a lost one.
+type Save = (Option<StateDir>, Result<(), StateError>);
 
 /// Where the answer to a call goes.
 #[derive(Debug)]
@@ -98,6 +103,7 @@ impl Executor {
             groups: Watch::default(),
             quotas: Watch::default(),
             saving: None,
+            has_new_directory: false,
             calling: None,
             checking: None,
             finder,
@@ -153,7 +159,7 @@ impl Executor {
                 }
                 Effect::Save(claims) => {
                     let state = Arc::clone(&self.state);
-                    self.saving = Some(tokio::task::spawn_blocking(move || state.save(&claims)));
+                    self.saving = Some(tokio::task::spawn_blocking(move || save(&state, &claims)));
                 }
                 Effect::Update(updates) => {
                     let updater = self.updater.clone();
@@ -201,10 +207,22 @@ impl Executor {
     }
 
     /// Waits for what comes next, apart from messages of the runtime. Cancel safe.
-    pub(super) async fn next(&mut self) -> Input {
+    ///
+    /// # Errors
+    /// If another instance decides now.
+    pub(super) async fn next(&mut self) -> Result<Input, StateError> {
         let due = self.owner.as_deref().and_then(Owner::due).map(Instant::from_std);
-        tokio::select! {
-            result = ended(&mut self.saving) => Input::Saved(result),
+        Ok(tokio::select! {
+            (reopened, result) = ended(&mut self.saving) => {
+                if let Some(state) = reopened {
+                    self.state = Arc::new(state);
+                    self.has_new_directory = true;
+                }
+                match result {
+                    Err(lost @ StateError::Lost { .. }) => return Err(lost),
+                    result => Input::Saved(result),
+                }
+            }
             made = ended(&mut self.calling) => Input::Updated(made),
             found = ended(&mut self.checking) => Input::Checked(found),
             found = ended(&mut self.finding) => Input::Devices(found),
@@ -214,7 +232,12 @@ impl Executor {
             reading = self.kubelet.next() => Input::Kubelet(reading),
             reading = self.config.next() => Input::Config(reading),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Input::Time,
-        }
+        })
+    }
+
+    /// Whether the state directory was replaced since the last call.
+    pub(super) fn takes_new_directory(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_directory)
     }
 
     pub(super) fn view(&mut self) -> Result<NodeFigures, String> {
@@ -227,6 +250,23 @@ impl Executor {
     /// The core between its steps.
     pub(super) fn owner(&self) -> Option<&Owner> {
         self.owner.as_deref()
+    }
+}
+
+/// Saves claims. If the directory is lost, it saves them into the one that has its path now, and returns that.
+fn save(state: &StateDir, claims: &SavedClaims) -> Save {
+    let result = state.save(claims);
+    let Err(StateError::Lost { dir, .. }) = &result else { return (None, result) };
+    match state.reopen() {
+        Ok(new) => {
+            log::warn!(
+                "checkpoint: the state directory {} was removed or replaced: saving into the new one",
+                dir.display()
+            );
+            let result = new.save(claims);
+            (Some(new), result)
+        }
+        Err(error) => (None, Err(error)),
     }
 }
 

@@ -18,6 +18,7 @@ use nri::{Capabilities, Runtime, Session};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 /// How the daemon begins.
@@ -54,7 +55,7 @@ impl Start {
 /// Serves messages until the NRI layer ends, and answers questions while there are no messages.
 ///
 /// # Errors
-/// If the node cannot be taken over, or the instance that owns it does not end.
+/// If the node cannot be taken over, the instance that owns it does not end, or another one has got the state directory.
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
@@ -83,7 +84,7 @@ pub async fn serve(
         threads,
         observer,
         noise,
-        listening: false,
+        listening: None,
         pod_resources: None,
         executor,
         standby,
@@ -113,7 +114,7 @@ pub async fn serve(
             }
             input = work(main_loop.executor.as_mut()) => {
                 last_view = None;
-                main_loop.work(input).await;
+                main_loop.work(input?).await;
             }
             Ok(()) = main_loop.noise.changed() => last_view = None,
             () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
@@ -126,7 +127,7 @@ pub async fn serve(
 }
 
 /// Waits for work. Cancel safe.
-async fn work(executor: Option<&mut Executor>) -> Input {
+async fn work(executor: Option<&mut Executor>) -> Result<Input, StateError> {
     match executor {
         Some(executor) => executor.next().await,
         None => pending().await,
@@ -140,7 +141,8 @@ struct MainLoop<'a> {
     observer: ViewSource,
     /// What runs or fires on exclusive CPUs.
     noise: watch::Receiver<Arc<NoiseFigures>>,
-    listening: bool,
+    /// Serves the status on a socket in the state directory.
+    listening: Option<AbortHandle>,
     /// The file with the policy in force, if podresources are served.
     pod_resources: Option<PolicyFile>,
     executor: Option<Executor>,
@@ -298,6 +300,9 @@ impl MainLoop<'_> {
         let reconfigures = matches!(input, Input::Config(_));
         if let Some(executor) = &mut self.executor {
             executor.take_step(input).await;
+            if executor.takes_new_directory() {
+                self.listen_locally();
+            }
         }
         if reconfigures {
             self.follow_policy();
@@ -323,7 +328,7 @@ impl MainLoop<'_> {
                 Refusal(error.to_string())
             })?);
         }
-        if !self.listening {
+        if self.listening.is_none() {
             self.listen_locally();
         }
         self.serve_pod_resources();
@@ -333,10 +338,14 @@ impl MainLoop<'_> {
     /// Serves the status on a socket in the state directory, which this process has locked by now.
     /// The daemon works without it.
     fn listen_locally(&mut self) {
+        if let Some(before) = self.listening.take() {
+            before.abort();
+        }
         match endpoint::listen_locally(&self.paths.state_dir) {
             Ok(listener) => {
-                tokio::spawn(endpoint::serve_locally(listener, self.observer.clone()));
-                self.listening = true;
+                let serving =
+                    tokio::spawn(endpoint::serve_locally(listener, self.observer.clone()));
+                self.listening = Some(serving.abort_handle());
             }
             Err(error) => {
                 let path = self.paths.state_dir.join(endpoint::SOCKET);

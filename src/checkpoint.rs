@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -65,8 +65,30 @@ impl From<Vec<Claim>> for SavedClaims {
 pub struct StateDir {
     dir: PathBuf,
     disk: Disk,
-    /// The kernel releases the lock when the process ends, however it ends.
-    _lock: File,
+    inode: Inode,
+    /// The directory itself, which nobody can replace without giving up its name, and the file [`LOCK`], for file
+    /// systems that lock no directories. The kernel releases both locks when the process ends, however it ends.
+    _locks: [File; 2],
+}
+
+/// What a path names, by device and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inode(u64, u64);
+
+impl Inode {
+    fn of(metadata: &Metadata) -> Inode {
+        Inode(metadata.dev(), metadata.ino())
+    }
+
+    /// Whether the path still names this directory. A mount also shows a directory that was removed elsewhere: that
+    /// has no links.
+    fn is_at(self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Inode::of(&metadata) == self && metadata.nlink() > 0),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +104,11 @@ pub enum StateError {
         dir.display()
     )]
     Foreign { dir: PathBuf, owner: u32, user: u32 },
+    #[error(
+        "the state directory {} was removed or replaced while this instance used it, and {why}. This instance ends; containers keep their CPUs",
+        dir.display()
+    )]
+    Lost { dir: PathBuf, why: &'static str },
     #[error(
         "another nri-cpu-manager uses the state directory {dir}. Stop it first, or set another --state-dir if it serves another runtime"
     )]
@@ -123,31 +150,39 @@ pub enum Loaded {
 
 impl StateDir {
     /// Makes a missing directory, makes it private to this user, checks that it is writable, and locks
-    /// it.
-    pub fn open(dir: &Path) -> Result<StateDir, StateError> {
+    /// it. `disk` does all later writes.
+    pub fn open(dir: &Path, disk: &Disk) -> Result<StateDir, StateError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(dir)
             .map_err(|source| unusable("create the directory", dir, source))?;
         make_private(dir)?;
-        let path = dir.join(LOCK);
-        let lock = open_regular(&path).map_err(|source| unusable("write", &path, source))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StateError::Locked { dir: dir.to_owned() });
-            }
-            Err(TryLockError::Error(source)) => return Err(unusable("lock", &path, source)),
+        let directory = File::open(dir).map_err(|source| unusable("open", dir, source))?;
+        let is_locked = || StateError::Locked { dir: dir.to_owned() };
+        // A file system that locks no directories leaves this to the file.
+        if let Err(TryLockError::WouldBlock) = directory.try_lock() {
+            return Err(is_locked());
         }
-        let disk = Disk::start().map_err(|source| unusable("start a thread for", dir, source))?;
-        Ok(StateDir { dir: dir.to_owned(), disk, _lock: lock })
+        let path = dir.join(LOCK);
+        let file = open_regular(&path).map_err(|source| unusable("write", &path, source))?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => is_locked(),
+            TryLockError::Error(source) => unusable("lock", &path, source),
+        })?;
+        let metadata = directory.metadata().map_err(|source| unusable("read", dir, source))?;
+        Ok(StateDir {
+            dir: dir.to_owned(),
+            disk: disk.clone(),
+            inode: Inode::of(&metadata),
+            _locks: [directory, file],
+        })
     }
 
     /// Whether another process has this directory: [`StateDir::open`] would fail.
     pub fn is_locked(dir: &Path) -> bool {
-        let lock = open_regular(&dir.join(LOCK));
-        lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+        let mut files = [File::open(dir), open_regular(&dir.join(LOCK))].into_iter().flatten();
+        files.any(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// For everything else that is written into the directory.
@@ -211,11 +246,19 @@ impl StateDir {
 
     /// Replaces the state file. After the return the new one is on disk; after an error, the old one
     /// is, or will be replaced as soon as the disk responds. Blocks.
+    ///
+    /// # Errors
+    /// [`StateError::Lost`] if the path no longer names the directory that this process has locked: see
+    /// [`StateDir::reopen`].
     pub fn save(&self, claims: &SavedClaims) -> Result<(), StateError> {
         let new = self.dir.join(NEW_FILE);
         let bytes = encode(claims).map_err(|source| unusable("write", &new, source))?;
         let dir = self.dir.clone();
+        let inode = self.inode;
         let written = self.disk.run(move || {
+            if !inode.is_at(&dir)? {
+                return Ok(false);
+            }
             let new = dir.join(NEW_FILE);
             files::create_new(&new, 0o600)
                 .and_then(|mut file| {
@@ -224,11 +267,40 @@ impl StateDir {
                 })
                 .and_then(|()| fs::rename(&new, dir.join(FILE)))
                 .and_then(|()| File::open(&dir)?.sync_all())
+                .map(|()| true)
         });
         match written {
-            Ok(written) => written.map_err(|source| unusable("write", &new, source)),
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(self.lost("it is used no longer")),
+            Ok(Err(source)) => Err(unusable("write", &new, source)),
             Err(stalled) => Err(StateError::Stalled { dir: self.dir.clone(), stalled }),
         }
+    }
+
+    /// Locks the directory that has the path now; makes it if there is none. Blocks.
+    ///
+    /// # Errors
+    /// [`StateError::Lost`] if this process can never have it.
+    pub fn reopen(&self) -> Result<StateDir, StateError> {
+        let dir = self.dir.clone();
+        let disk = self.disk.clone();
+        let inode = self.inode;
+        let reopened = self.disk.run(move || {
+            let is_mounted = fs::metadata(&dir).is_ok_and(|metadata| Inode::of(&metadata) == inode);
+            if is_mounted { None } else { Some(StateDir::open(&dir, &disk)) }
+        });
+        match reopened {
+            Ok(None) => Err(self.lost("its mount shows no other: a new container mounts it again")),
+            Ok(Some(Err(StateError::Locked { .. }))) => {
+                Err(self.lost("another instance has the new one"))
+            }
+            Ok(Some(opened)) => opened,
+            Err(stalled) => Err(StateError::Stalled { dir: self.dir.clone(), stalled }),
+        }
+    }
+
+    fn lost(&self, why: &'static str) -> StateError {
+        StateError::Lost { dir: self.dir.clone(), why }
     }
 }
 
@@ -453,6 +525,7 @@ fn checksum(state: &RawValue) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::fd::AsRawFd;
 
     fn claims() -> SavedClaims {
         let claim = |name: &str, cpus: &str| Claim {
@@ -493,7 +566,7 @@ mod tests {
 
     fn state_dir() -> (tempfile::TempDir, StateDir) {
         let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(&dir.path().join("state")).unwrap();
+        let state = StateDir::open(&dir.path().join("state"), &Disk::start().unwrap()).unwrap();
         (dir, state)
     }
 
@@ -607,10 +680,57 @@ mod tests {
     #[test]
     fn a_second_instance_is_refused() {
         let (_dir, state) = state_dir();
-        assert!(matches!(StateDir::open(&state.dir), Err(StateError::Locked { .. })));
+        assert!(matches!(
+            StateDir::open(&state.dir, &Disk::start().unwrap()),
+            Err(StateError::Locked { .. })
+        ));
         let dir = state.dir.clone();
+        // The lock of the directory itself remains.
+        fs::remove_file(dir.join(LOCK)).unwrap();
+        assert!(StateDir::is_locked(&dir));
+        let second = StateDir::open(&dir, &Disk::start().unwrap());
+        assert!(matches!(second, Err(StateError::Locked { .. })));
         drop(state);
-        StateDir::open(&dir).unwrap();
+        StateDir::open(&dir, &Disk::start().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_lost_is_noticed_and_reopened_if_nobody_else_has_it() {
+        for is_moved in [true, false] {
+            let (root, state) = state_dir();
+            state.save(&claims()).unwrap();
+            if is_moved {
+                fs::rename(&state.dir, root.path().join("elsewhere")).unwrap();
+            } else {
+                fs::remove_dir_all(&state.dir).unwrap();
+            }
+            let lost = |result: Result<_, StateError>| {
+                let Err(StateError::Lost { why, .. }) = result else { panic!("{result:?}") };
+                why
+            };
+            lost(state.save(&claims()));
+            assert!(!state.dir.exists());
+            let other = StateDir::open(&state.dir, &state.disk).unwrap();
+            lost(state.save(&claims()));
+            assert_eq!(lost(state.reopen().map(drop)), "another instance has the new one");
+            assert_eq!(other.load().unwrap(), Loaded::Missing);
+            drop(other);
+            let new = state.reopen().unwrap();
+            new.save(&claims()).unwrap();
+            assert_eq!(new.load().unwrap(), Loaded::Claims(claims()));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_only_a_mount_shows_cannot_be_reopened() {
+        let (_root, mut state) = state_dir();
+        // As a mount does, this path names a directory without a name.
+        let directory = File::open(&state.dir).unwrap();
+        state.dir = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        fs::remove_dir_all(state.dir.read_link().unwrap()).unwrap();
+        assert!(matches!(state.save(&claims()), Err(StateError::Lost { .. })));
+        let error = state.reopen().unwrap_err().to_string();
+        assert!(error.contains("its mount shows no other"), "{error}");
     }
 
     #[test]
@@ -642,7 +762,7 @@ mod tests {
     fn a_directory_that_the_kubelet_has_made_becomes_private() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1755)).unwrap();
-        let state = StateDir::open(dir.path()).unwrap();
+        let state = StateDir::open(dir.path(), &Disk::start().unwrap()).unwrap();
         assert_eq!(fs::metadata(&state.dir).unwrap().mode() & 0o7777, 0o700);
     }
 
@@ -657,7 +777,7 @@ mod tests {
         };
         let owner = fs::metadata(dir).unwrap().uid();
         let user = geteuid().as_raw();
-        let error = StateDir::open(dir).unwrap_err().to_string();
+        let error = StateDir::open(dir, &Disk::start().unwrap()).unwrap_err().to_string();
         let expect = format!("belongs to user {owner}, and this process runs as user {user}");
         assert!(error.contains(&expect) && error.contains("--state-dir"), "{error}");
     }
@@ -684,7 +804,7 @@ mod tests {
         drop(state);
         fs::remove_file(dir.join(LOCK)).unwrap();
         make_fifo(&dir.join(LOCK));
-        let error = StateDir::open(&dir).unwrap_err().to_string();
+        let error = StateDir::open(&dir, &Disk::start().unwrap()).unwrap_err().to_string();
         assert!(error.contains("lock: a FIFO, not a regular file"), "{error}");
     }
 

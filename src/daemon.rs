@@ -56,6 +56,7 @@ mod standby;
 mod start;
 mod step;
 mod suspects;
+mod threads;
 mod validation;
 
 pub use checks::{CheckPass, Findings};
@@ -67,31 +68,25 @@ pub use paths::{Paths, StartError};
 pub use quieting::{QuietOutcome, QuietPass};
 pub use start::{Machine, NodeAccess};
 pub use step::{CallId, Effect, Input};
+pub use threads::{Threads, runtime};
 
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
+use crate::worker::Worker;
 use std::future::pending;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
-/// The nice value of work that nothing waits for.
-const LEAST_PRIORITY: i32 = 19;
-
-/// Does work that may block on another thread.
+/// Does work that may block on one of tokio's threads, which exist from the start.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     result_of(&mut tokio::task::spawn_blocking(work)).await
 }
 
-/// Does work that nothing waits for on another thread, with the least priority: it may read thousands of
-/// files, and containers that start come first. The end of the process does not wait for the thread, which
-/// the kernel may hold up. There is no result after a panic.
-fn in_background<T: Send + 'static>(
+/// Has a thread do this. There is no result after a panic, or if too much waits for the thread.
+fn given_to<T: Send + 'static>(
+    worker: &Worker,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> oneshot::Receiver<T> {
     let (done, result) = oneshot::channel();
-    std::thread::spawn(move || {
-        // Without that it only takes a share of the time of others.
-        let _ = setpriority_process(Some(gettid()), LEAST_PRIORITY);
+    worker.give(move || {
         // The daemon may have ended.
         let _ = done.send(work());
     });

@@ -5,12 +5,12 @@
 //! everything else waits for it for a bounded time only.
 
 use crate::files;
+use crate::worker::{NoThread, Worker};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::thread;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 use tokio::sync::watch;
@@ -64,11 +64,9 @@ pub trait Storage: fmt::Debug + Send + Sync {
 /// The only thread that writes into the state directory. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Disk {
-    jobs: Sender<Job>,
+    thread: Worker,
     progress: Arc<watch::Sender<WriteProgress>>,
 }
-
-type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Debug, Default)]
 struct WriteProgress {
@@ -85,22 +83,8 @@ pub struct Stalled {
 }
 
 impl Disk {
-    /// # Errors
-    /// If the system has no thread for it.
-    pub fn start() -> io::Result<Disk> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let disk = Disk { jobs, progress: Arc::default() };
-        let progress = Arc::clone(&disk.progress);
-        thread::Builder::new().name("disk".to_owned()).spawn(move || {
-            for job in queue {
-                job();
-                progress.send_modify(|progress| {
-                    progress.done += 1;
-                    progress.stalled_since = None;
-                });
-            }
-        })?;
-        Ok(disk)
+    pub fn start() -> Result<Disk, NoThread> {
+        Ok(Disk { thread: Worker::start("disk")?, progress: Arc::default() })
     }
 
     /// Does `write` after all earlier writes, and waits for its end. While an earlier one is stalled,
@@ -117,16 +101,21 @@ impl Disk {
         }
         let began = Instant::now();
         let (done, result) = mpsc::sync_channel(1);
-        let job = Box::new(move || {
+        let progress = Arc::clone(&self.progress);
+        let job = move || {
             // The caller may have stopped to wait.
             let _ = done.send(write());
-        });
+            progress.send_modify(|progress| {
+                progress.done += 1;
+                progress.stalled_since = None;
+            });
+        };
         let mut number = 0;
         self.progress.send_modify(|progress| {
-            progress.asked += 1;
-            number = progress.asked;
-            // The thread lives as long as this sender.
-            let _ = self.jobs.send(job);
+            if self.thread.give(job) {
+                progress.asked += 1;
+                number = progress.asked;
+            }
         });
         if let Ok(result) = result.recv_timeout(PATIENCE) {
             return Ok(result);
@@ -288,7 +277,7 @@ mod tests {
 
         thaw.send(()).unwrap();
         while disk.stalled().is_some() {
-            thread::yield_now();
+            std::thread::yield_now();
         }
         disk.run(write("later")).unwrap();
         assert_eq!(*written.lock().unwrap(), ["first", "stalled", "later"]);

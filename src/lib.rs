@@ -15,3 +15,4 @@ pub mod serve;
 mod snapshot;
 pub mod verify;
 pub mod view;
+pub mod worker;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::checkpoint::StateDir;
+use nri_cpu_manager::disk::Disk;
 
 use crate::cache;
 use crate::command::poll;
@@ -55,7 +56,8 @@ impl Launched {
 
     /// Waits until it has ended with its connection, and its state directory is free.
     pub fn wait_for_end(&self) -> Result<()> {
-        poll(PATIENCE, || Ok(StateDir::open(&self.state).ok()))?
+        let disk = Disk::start()?;
+        poll(PATIENCE, || Ok(StateDir::open(&self.state, &disk).ok()))?
             .context("the plugin outlives the runtime that launched it: its state is in use")?;
         Ok(())
     }

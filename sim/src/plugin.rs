@@ -535,7 +535,7 @@ impl World {
                     None => false,
                     Some(kind) => {
                         let answer = match result {
-                            Ok(response) => kind.encode(exchange::answer(&response)),
+                            Ok(response) => kind.encode(exchange::answer(&response, None)),
                             Err(Refusal(why)) => kind.refused(CallError::Refused(why)),
                         };
                         self.answer(id, &kind, answer.map_err(|error| error.to_string()))

@@ -3,7 +3,7 @@
 use super::log::LogFormat;
 use super::machine::NodeArgs;
 use crate::config::{Config, PodResources};
-use crate::daemon::{self, Paths, Start};
+use crate::daemon::{self, Paths, Start, Threads};
 use crate::edge;
 use crate::serve::endpoint::{self, Address};
 use crate::serve::questions;
@@ -66,6 +66,8 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     let node = args.node.identity();
     let on_node = node.name.as_ref().map_or_else(String::new, |name| format!(" on node {name}"));
     log::info!("nri-cpu-manager {}{on_node}", env!("CARGO_PKG_VERSION"));
+    let threads = Threads::start()?;
+    let runtime = daemon::runtime()?;
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
     let paths = Paths {
         node,
@@ -85,11 +87,9 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         None => {
             let identity = Identity::new(&args.name, &args.index)?;
             let config = Config::read(&args.config)?;
-            (Endpoint::Socket(args.socket), identity, Start::new(&paths, config)?)
+            (Endpoint::Socket(args.socket), identity, Start::new(&paths, config, &threads)?)
         }
     };
-    // One thread: its work takes microseconds; what takes longer (the disk) has its own.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut term = signal(SignalKind::terminate())?;
         let mut int = signal(SignalKind::interrupt())?;
@@ -107,7 +107,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = edge::nri::run(endpoint, &identity, outbox, shutdown);
         // The edge ends first and drops the last sender. The owner ends after the last message.
-        let served = daemon::serve(inbox, (observer, asked), &paths, start);
+        let served = daemon::serve(inbox, (observer, asked), &paths, &threads, start);
         tokio::try_join!(async { edge.await.map_err(Box::<dyn Error>::from) }, async {
             served.await.map_err(Box::from)
         })?;

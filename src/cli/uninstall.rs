@@ -60,7 +60,8 @@ const OF_RUNNING: [&str; 3] = [SOCKET, "pod-resources/kubelet.sock", "pod-resour
 /// The lock of the state directory is released with the return, so that a reinstalled plugin can
 /// start.
 fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let _lock = match StateDir::open(&args.state_dir) {
+    let disk = Disk::start()?;
+    let _lock = match StateDir::open(&args.state_dir, &disk) {
         Err(error @ StateError::Locked { .. }) => {
             let advice = "Remove the DaemonSet first: a running plugin would redo its changes";
             return Err(format!("{error}. {advice}").into());
@@ -88,7 +89,7 @@ fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn E
         let advice = "is the host's cgroup file system mounted there?";
         return Err(format!("{root} has no cpuset controller: {advice}").into());
     };
-    let disk = Arc::new(Disk::start()?);
+    let disk = Arc::new(disk);
     let records = open_records(&args.state_dir, disk.clone(), &Linux, &args.proc_root);
     let widest = sysfs::possible(&Linux, &args.sysfs_root).unwrap_or_else(|| hierarchy.free());
     let quotas = claims.as_ref().map(|claims| lifted_quotas(&claims.cpus));

@@ -1,13 +1,13 @@
 //! [`DeviceFinder`]: asks the kubelet and NVIDIA's driver where devices are; both may take long.
 
 use super::devices::{FoundDevices, given};
+use crate::worker::Worker;
 use kernel::Linux;
 use podresources::Kubelet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 use topology::sysfs::{self, Gpu};
 
@@ -20,17 +20,20 @@ pub(super) struct DeviceFinder {
     kubelet: Option<Kubelet>,
     proc: PathBuf,
     sysfs: PathBuf,
-    /// Whether a thread waits for the driver. A second one would wait as long.
+    /// May hang.
+    reader: Worker,
+    /// Whether the thread waits for the driver. A second reading would wait as long.
     is_reading: Arc<AtomicBool>,
 }
 
 impl DeviceFinder {
-    pub(super) fn new(kubelet: &Path, proc: &Path, sysfs: &Path) -> DeviceFinder {
+    pub(super) fn new(kubelet: &Path, proc: &Path, sysfs: &Path, reader: Worker) -> DeviceFinder {
         let is_there = kubelet.parent().is_some_and(Path::is_dir);
         DeviceFinder {
             kubelet: is_there.then(|| Kubelet::new(kubelet.to_owned())),
             proc: proc.to_owned(),
             sysfs: sysfs.to_owned(),
+            reader,
             is_reading: Arc::default(),
         }
     }
@@ -58,7 +61,7 @@ impl DeviceFinder {
         let sysfs = self.sysfs.clone();
         let is_reading = Arc::clone(&self.is_reading);
         let (found, gpus) = mpsc::channel();
-        thread::spawn(move || {
+        self.reader.give(move || {
             // The receiver may have given up.
             let _ = found.send(sysfs::gpus(&Linux, &proc, &sysfs));
             is_reading.store(false, Ordering::Relaxed);

@@ -12,13 +12,15 @@ use super::poller::Poller;
 use super::quieting::QuietOutcome;
 use super::start::{Machine, NodeAccess};
 use super::step::{CallId, Effect, Input};
-use super::{blocking, in_background, result_of};
-use crate::checkpoint::{StateDir, StateError};
+use super::threads::Threads;
+use super::{blocking, given_to, result_of};
+use crate::checkpoint::{SavedClaims, StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
 use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
+use crate::worker::Worker;
 use kernel::Linux;
 use nri::Updater;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,15 +42,21 @@ pub struct Executor {
     config: Poller<Follower, Reading>,
     groups: Watch,
     quotas: Watch,
-    saving: Option<JoinHandle<Result<(), StateError>>>,
+    saving: Option<JoinHandle<Save>>,
+    /// Whether the state directory is another one than before.
+    has_new_directory: bool,
     calling: Option<JoinHandle<bool>>,
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
     finding: Option<JoinHandle<FoundDevices>>,
+    quieter: Worker,
     quieting: Option<oneshot::Receiver<QuietOutcome>>,
     replies: BTreeMap<CallId, ReplyChannel>,
     calls: u64,
 }
+
+/// The result of a save, and the directory that has replaced a lost one.
+type Save = (Option<StateDir>, Result<(), StateError>);
 
 /// Where the answer to a call goes.
 #[derive(Debug)]
@@ -63,15 +71,23 @@ impl Executor {
     ///
     /// # Errors
     /// If any of that fails. No container has changed then.
-    pub fn start(paths: &Paths, config: &Config) -> Result<Executor, StartError> {
+    pub fn start(
+        paths: &Paths,
+        config: &Config,
+        threads: &Threads,
+    ) -> Result<Executor, StartError> {
         let config = &config.for_node(&paths.node)?;
         config.log_level().apply();
         let kernel = Arc::new(Linux);
-        let finder =
-            DeviceFinder::new(config.kubelet_socket(), &paths.proc_root, &paths.sysfs_root);
+        let finder = DeviceFinder::new(
+            config.kubelet_socket(),
+            &paths.proc_root,
+            &paths.sysfs_root,
+            threads.gpus.clone(),
+        );
         let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?.with_gpus(finder.gpus());
         let finder = Arc::new(finder);
-        let state = StateDir::open(&paths.state_dir)?;
+        let state = StateDir::open(&paths.state_dir, &threads.disk)?;
         let node = NodeAccess { kernel, storage: Arc::new(state.disk().clone()) };
         let claims = state.remembered()?;
         let mut kubelet = kubelet_poller(config.kubelet_state_dir().map(PathBuf::from));
@@ -88,10 +104,12 @@ impl Executor {
             groups: Watch::default(),
             quotas: Watch::default(),
             saving: None,
+            has_new_directory: false,
             calling: None,
             checking: None,
             finder,
             finding: None,
+            quieter: threads.interrupts.clone(),
             quieting: None,
             replies: BTreeMap::new(),
             calls: 0,
@@ -142,7 +160,7 @@ impl Executor {
                 }
                 Effect::Save(claims) => {
                     let state = Arc::clone(&self.state);
-                    self.saving = Some(tokio::task::spawn_blocking(move || state.save(&claims)));
+                    self.saving = Some(tokio::task::spawn_blocking(move || save(&state, &claims)));
                 }
                 Effect::Update(updates) => {
                     let updater = self.updater.clone();
@@ -160,7 +178,7 @@ impl Executor {
                     self.finding = Some(tokio::spawn(async move { finder.find().await }));
                 }
                 Effect::Quiet(pass) => {
-                    self.quieting = Some(in_background(move || pass.run()));
+                    self.quieting = Some(given_to(&self.quieter, move || pass.run()));
                 }
                 Effect::WatchGroups(watched) => self.groups.set(&watched),
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
@@ -190,10 +208,22 @@ impl Executor {
     }
 
     /// Waits for what comes next, apart from messages of the runtime. Cancel safe.
-    pub(super) async fn next(&mut self) -> Input {
+    ///
+    /// # Errors
+    /// If another instance decides now.
+    pub(super) async fn next(&mut self) -> Result<Input, StateError> {
         let due = self.owner.as_deref().and_then(Owner::due).map(Instant::from_std);
-        tokio::select! {
-            result = ended(&mut self.saving) => Input::Saved(result),
+        Ok(tokio::select! {
+            (reopened, result) = ended(&mut self.saving) => {
+                if let Some(state) = reopened {
+                    self.state = Arc::new(state);
+                    self.has_new_directory = true;
+                }
+                match result {
+                    Err(lost @ StateError::Lost { .. }) => return Err(lost),
+                    result => Input::Saved(result),
+                }
+            }
             made = ended(&mut self.calling) => Input::Updated(made),
             found = ended(&mut self.checking) => Input::Checked(found),
             found = ended(&mut self.finding) => Input::Devices(found),
@@ -203,7 +233,12 @@ impl Executor {
             reading = self.kubelet.next() => Input::Kubelet(reading),
             reading = self.config.next() => Input::Config(reading),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Input::Time,
-        }
+        })
+    }
+
+    /// Whether the state directory was replaced since the last call.
+    pub(super) fn takes_new_directory(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_directory)
     }
 
     pub(super) fn view(&mut self) -> Result<NodeFigures, String> {
@@ -216,6 +251,23 @@ impl Executor {
     /// The core between its steps.
     pub(super) fn owner(&self) -> Option<&Owner> {
         self.owner.as_deref()
+    }
+}
+
+/// Saves claims. If the directory is lost, it saves them into the one that has its path now, and returns that.
+fn save(state: &StateDir, claims: &SavedClaims) -> Save {
+    let result = state.save(claims);
+    let Err(StateError::Lost { dir, .. }) = &result else { return (None, result) };
+    match state.reopen() {
+        Ok(new) => {
+            log::warn!(
+                "checkpoint: the state directory {} was removed or replaced: saving into the new one",
+                dir.display()
+            );
+            let result = new.save(claims);
+            (Some(new), result)
+        }
+        Err(error) => (None, Err(error)),
     }
 }
 

@@ -5,6 +5,7 @@ use super::noise_monitor::{Asked, monitor};
 use super::paths::{Paths, StartError};
 use super::standby::{self, Connection, Standby};
 use super::step::Input;
+use super::threads::Threads;
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::Config;
 use crate::edge::{Message, Refusal};
@@ -17,6 +18,7 @@ use nri::{Capabilities, Runtime, Session};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 /// How the daemon begins.
@@ -35,8 +37,8 @@ impl Start {
     ///
     /// # Errors
     /// If it cannot start. No container has changed then.
-    pub fn new(paths: &Paths, config: Config) -> Result<Start, StartError> {
-        match Executor::start(paths, &config) {
+    pub fn new(paths: &Paths, config: Config, threads: &Threads) -> Result<Start, StartError> {
+        match Executor::start(paths, &config, threads) {
             Ok(executor) => Ok(Start::Now(Box::new(executor))),
             Err(StartError::State(StateError::Locked { dir })) => {
                 log::info!(
@@ -53,11 +55,12 @@ impl Start {
 /// Serves messages until the NRI layer ends, and answers questions while there are no messages.
 ///
 /// # Errors
-/// If the node cannot be taken over, or the instance that owns it does not end.
+/// If the node cannot be taken over, the instance that owns it does not end, or another one has got the state directory.
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
     paths: &Paths,
+    threads: &Threads,
     start: Start,
 ) -> Result<(), StartError> {
     let (executor, standby, waiting) = match start {
@@ -73,12 +76,15 @@ pub async fn serve(
     let (publish, noise) = watch::channel(Arc::default());
     let source = observer.clone();
     let ask = async move || Asked::of(&source).await;
-    tokio::spawn(monitor(ask, paths.noise_files(), publish));
+    let files = paths.noise_files();
+    let reader = threads.noise.clone();
+    tokio::spawn(async move { monitor(ask, files, &reader, publish).await });
     let mut main_loop = MainLoop {
         paths,
+        threads,
         observer,
         noise,
-        listening: false,
+        listening: None,
         pod_resources: None,
         executor,
         standby,
@@ -108,7 +114,7 @@ pub async fn serve(
             }
             input = work(main_loop.executor.as_mut()) => {
                 last_view = None;
-                main_loop.work(input).await;
+                main_loop.work(input?).await;
             }
             Ok(()) = main_loop.noise.changed() => last_view = None,
             () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
@@ -121,7 +127,7 @@ pub async fn serve(
 }
 
 /// Waits for work. Cancel safe.
-async fn work(executor: Option<&mut Executor>) -> Input {
+async fn work(executor: Option<&mut Executor>) -> Result<Input, StateError> {
     match executor {
         Some(executor) => executor.next().await,
         None => pending().await,
@@ -130,11 +136,13 @@ async fn work(executor: Option<&mut Executor>) -> Input {
 
 struct MainLoop<'a> {
     paths: &'a Paths,
+    threads: &'a Threads,
     /// For the socket in the state directory.
     observer: ViewSource,
     /// What runs or fires on exclusive CPUs.
     noise: watch::Receiver<Arc<NoiseFigures>>,
-    listening: bool,
+    /// Serves the status on a socket in the state directory.
+    listening: Option<AbortHandle>,
     /// The file with the policy in force, if podresources are served.
     pod_resources: Option<PolicyFile>,
     executor: Option<Executor>,
@@ -260,7 +268,8 @@ impl MainLoop<'_> {
         }
         // The file may have changed since the start.
         let config = self.paths.config.as_deref().and_then(|path| Config::read(path).ok());
-        let started = Executor::start(self.paths, config.as_ref().unwrap_or(&standby.config));
+        let started =
+            Executor::start(self.paths, config.as_ref().unwrap_or(&standby.config), self.threads);
         let mut executor = match started {
             Ok(executor) => executor,
             Err(StartError::State(StateError::Locked { .. })) => return Ok(false),
@@ -291,6 +300,9 @@ impl MainLoop<'_> {
         let reconfigures = matches!(input, Input::Config(_));
         if let Some(executor) = &mut self.executor {
             executor.take_step(input).await;
+            if executor.takes_new_directory() {
+                self.listen_locally();
+            }
         }
         if reconfigures {
             self.follow_policy();
@@ -308,14 +320,15 @@ impl MainLoop<'_> {
         if self.executor.is_none() {
             let config = Config::parse("configuration from the runtime", text);
             let started = config.map_err(StartError::from);
-            let started = started.and_then(|config| Executor::start(self.paths, &config));
+            let started =
+                started.and_then(|config| Executor::start(self.paths, &config, self.threads));
             self.executor = Some(started.map_err(|error| {
                 log::error!("{error}");
                 self.waiting = error.to_string();
                 Refusal(error.to_string())
             })?);
         }
-        if !self.listening {
+        if self.listening.is_none() {
             self.listen_locally();
         }
         self.serve_pod_resources();
@@ -325,10 +338,14 @@ impl MainLoop<'_> {
     /// Serves the status on a socket in the state directory, which this process has locked by now.
     /// The daemon works without it.
     fn listen_locally(&mut self) {
+        if let Some(before) = self.listening.take() {
+            before.abort();
+        }
         match endpoint::listen_locally(&self.paths.state_dir) {
             Ok(listener) => {
-                tokio::spawn(endpoint::serve_locally(listener, self.observer.clone()));
-                self.listening = true;
+                let serving =
+                    tokio::spawn(endpoint::serve_locally(listener, self.observer.clone()));
+                self.listening = Some(serving.abort_handle());
             }
             Err(error) => {
                 let path = self.paths.state_dir.join(endpoint::SOCKET);

@@ -3,11 +3,12 @@
 //! It decides nothing, and nothing waits for it. Like any client it asks how the node is, and it reads
 //! `/proc` on a thread of the least priority.
 
-use super::in_background;
+use super::given_to;
 use crate::exclusivity::NoiseFiles;
 use crate::serve::ViewSource;
 use crate::view::noise::{NoiseFigures, Watched};
 use crate::view::status::{ConfigStatus, ContainerStatus};
+use crate::worker::Worker;
 use kernel::Linux;
 use noise::{Observation, Owner, Sample};
 use std::collections::{BTreeSet, VecDeque};
@@ -28,6 +29,7 @@ const PAUSE: u32 = 50;
 pub(super) async fn monitor(
     ask: impl AsyncFn() -> Option<Asked>,
     files: NoiseFiles,
+    reader: &Worker,
     figures: watch::Sender<Arc<NoiseFigures>>,
 ) {
     let mut history = NoiseHistory::default();
@@ -40,7 +42,7 @@ pub(super) async fn monitor(
                 let begin = Instant::now();
                 let cpus = before.owners.iter().map(|owner| owner.cpus).collect();
                 let files = files.clone();
-                let read = in_background(move || {
+                let read = given_to(reader, move || {
                     files.sample(&Linux, cpus).map(|sample| (sample, files.unmovable()))
                 });
                 // A panic of the thread is in the log.
@@ -256,7 +258,8 @@ mod tests {
             if is_busy { None } else { Some(Asked { owners, refused: BTreeSet::from([41]) }) }
         };
         let (publish, mut figures) = watch::channel(Arc::default());
-        let monitored = monitor(ask, NoiseFiles::new(proc.path(), None), publish);
+        let reader = Worker::start("noise").unwrap();
+        let monitored = monitor(ask, NoiseFiles::new(proc.path(), None), &reader, publish);
         let checked = async {
             let next = async |figures: &mut watch::Receiver<Arc<NoiseFigures>>| {
                 figures.changed().await.unwrap();

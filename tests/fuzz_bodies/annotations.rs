@@ -9,6 +9,7 @@ use nri_cpu_manager::edge::nri::projection::parse;
 use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::path::{Component, Path};
 
 /// One more than is needed, so that the plugin sees that there are too many.
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
@@ -116,6 +117,8 @@ pub fn container(container: &mut wire::Container) {
     texts(&mut container.annotations, |key| {
         ["io.kubernetes.cri.container-name", "io.kubernetes.cri-o.Metadata"].contains(&key)
     });
+    container.mounts.iter_mut().for_each(mount);
+    container.mounts.retain(|mount| *mount != wire::Mount::new());
     if let Some(linux) = container.linux.as_mut() {
         resources(&mut linux.resources);
         for device in &mut linux.devices {
@@ -127,7 +130,7 @@ pub fn container(container: &mut wire::Container) {
     }
     let all = std::mem::take(container);
     let wire::Container { id, pod_sandbox_id, name, state, labels, .. } = all;
-    let wire::Container { annotations, env, linux, created_at, .. } = all;
+    let wire::Container { annotations, env, mounts, linux, created_at, .. } = all;
     *container = wire::Container {
         id,
         pod_sandbox_id,
@@ -136,10 +139,27 @@ pub fn container(container: &mut wire::Container) {
         labels,
         annotations,
         env,
+        mounts,
         linux,
         created_at,
         ..Default::default()
     };
+}
+
+/// Leaves a path that may be above the exposed files, and an option that lets mounts below appear on the host.
+fn mount(mount: &mut wire::Mount) {
+    let wire::Mount { mut destination, mut options, .. } = std::mem::take(mount);
+    let at = Path::new("/").join(&destination);
+    let is_above = ["/run/nri-cpu-manager", "/var/run/nri-cpu-manager"]
+        .iter()
+        .any(|files| Path::new(files).starts_with(&at));
+    let has_parents = at.components().any(|part| part == Component::ParentDir);
+    if !(is_above || has_parents) || destination.len() > 4096 {
+        destination.clear();
+    }
+    options.retain(|option| ["shared", "rshared"].contains(&option.as_str()));
+    options.truncate(1);
+    *mount = wire::Mount { destination, options, ..Default::default() };
 }
 
 fn resources(resources: &mut MessageField<wire::LinuxResources>) {

@@ -49,12 +49,13 @@ const OF_THOSE_THAT_ACT: &[Absence] = &[
         rooms: &[
             ("crates/gain/", "the measured programs"),
             ("src/cli/status.rs", "asks and draws at the same time"),
-            ("src/daemon.rs", "the thread that calls the kernel for interrupts"),
+            ("src/daemon.rs", "the kernel may block a step of the core"),
             ("src/daemon/device_finder.rs", "NVIDIA's driver may block"),
             ("src/daemon/executor.rs", "the disk and check passes may block"),
             ("src/daemon/poller.rs", "files of others may block"),
-            ("src/disk.rs", "the disk may block"),
+            ("src/daemon/threads.rs", "starts tokio's threads"),
             ("src/pod_resources/", "the disk may block"),
+            ("src/worker.rs", "starts all others"),
         ],
     },
     Absence {
@@ -132,9 +133,9 @@ const EVERYWHERE: &[Absence] = &[
             ("src/cli/doctor.rs", "whether it is root"),
             ("src/cli/log.rs", "whether systemd reads the log"),
             ("src/cli/output.rs", "the width of a terminal"),
-            ("src/daemon.rs", "the priority of a thread"),
             ("src/exclusivity/watch.rs", "inotify"),
             ("src/files.rs", "opens a file without waiting for it"),
+            ("src/worker.rs", "the priority of a thread"),
         ],
     },
     Absence {

@@ -4,6 +4,7 @@ use crate::fuzz_bodies;
 use crate::fuzz_bodies::adopt;
 use ledger::{Claim, ContainerId, CpuRequest, LeftAlone, Margin, MemoryClaim, PodUid};
 use nri_cpu_manager::checkpoint::{self, Loaded, SavedClaims, StateDir};
+use nri_cpu_manager::disk;
 use placement::memory_manager::{self, MemoryKind};
 use proptest::prelude::*;
 use std::fs;
@@ -50,7 +51,7 @@ struct Disk {
 
 fn disk() -> Disk {
     let dir = tempfile::tempdir().unwrap();
-    let state = StateDir::open(dir.path()).unwrap();
+    let state = StateDir::open(dir.path(), &disk::Disk::start().unwrap()).unwrap();
     state.save(&claims()).unwrap();
     let file = dir.path().join("checkpoint.json");
     let whole = fs::read(&file).unwrap();
@@ -202,7 +203,7 @@ fn an_unwritable_state_directory_fails_the_start_and_names_the_option() {
     fs::write(&file, "").unwrap();
     // Not even root can create directories there.
     for path in [file.join("state"), PathBuf::from("/proc/nri-cpu-manager")] {
-        let error = StateDir::open(&path).unwrap_err().to_string();
+        let error = StateDir::open(&path, &disk::Disk::start().unwrap()).unwrap_err().to_string();
         assert!(
             error.contains("cannot create the directory") && error.contains("--state-dir"),
             "{error}"

@@ -3,6 +3,7 @@
 use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::cli::uninstall::{UninstallArgs, run};
+use nri_cpu_manager::disk::Disk;
 use std::fs;
 use std::path::Path;
 
@@ -163,7 +164,7 @@ fn interrupts_are_restored_and_what_could_not_be_is_named() {
 fn uninstall_is_refused_while_the_plugin_runs() {
     let node = node();
     let state = tempfile::tempdir().unwrap();
-    let _running = StateDir::open(state.path()).unwrap();
+    let _running = StateDir::open(state.path(), &Disk::start().unwrap()).unwrap();
     let error = run(&args(node.path(), state.path()), &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("Remove the DaemonSet first"), "{error}");
     assert_eq!(read(node.path(), "kubepods/burstable/cpuset.cpus"), "0-1,4-7");
@@ -224,7 +225,7 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
         claim('f', Some(1500)),
         claim('9', None),
     ];
-    StateDir::open(state).unwrap().save(&claims.into()).unwrap();
+    StateDir::open(state, &Disk::start().unwrap()).unwrap().save(&claims.into()).unwrap();
     node
 }
 

@@ -4,6 +4,7 @@ use crate::support::fake_sysfs;
 use ledger::model::{ContainerId, PodUid};
 use ledger::{Claim, CpuRequest, Margin, Named};
 use nri_cpu_manager::checkpoint::StateDir;
+use nri_cpu_manager::disk::Disk;
 use nri_cpu_manager::kubelet::StateFile;
 use std::fs;
 use std::path::Path;
@@ -39,7 +40,7 @@ fn the_state_file_for_the_kubelet_has_the_assigned_cpus() {
         cpu: CpuRequest::default(),
     };
     // Stays open, as by a running plugin.
-    let state = StateDir::open(&dir.path().join("state")).unwrap();
+    let state = StateDir::open(&dir.path().join("state"), &Disk::start().unwrap()).unwrap();
     let claims = vec![claim("a", "one", "2-3"), claim("a", "two", "8"), claim("b", "c", "4-7")];
     state.save(&claims.into()).unwrap();
     for (option, shared) in [("false", "0-1,9-15"), ("true", "9-15")] {

@@ -2,6 +2,7 @@
 //! process holds the locks of its parent until it executes the new program.
 
 use nri_cpu_manager::checkpoint::StateDir;
+use nri_cpu_manager::disk::Disk;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -24,7 +25,7 @@ fn uninstall_stays_until_sigterm_without_the_lock() {
     let last = lines.map(Result::unwrap).find(|line| line.starts_with("done; "));
     assert_eq!(last.as_deref(), Some("done; waiting for SIGTERM"));
     assert!(process.try_wait().unwrap().is_none(), "it has ended by itself");
-    StateDir::open(state.path()).unwrap();
+    StateDir::open(state.path(), &Disk::start().unwrap()).unwrap();
     assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
     assert!(process.wait().unwrap().success());
 }

@@ -144,6 +144,51 @@ async fn creations_are_pinned_and_others_moved() {
     assert!(made.update.iter().all(|update| update.ignore_failure));
 }
 
+/// Below a mount that propagates, the files would appear on the host as well.
+#[tokio::test(start_paused = true)]
+async fn files_are_not_mounted_where_they_would_appear_on_the_host() {
+    let decide = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) => at_once(Response {
+            setting: CpuSetting::exclusive("8-17".parse().unwrap()),
+            directory: Some("/source".to_owned()),
+            ..Response::default()
+        }),
+        _ => no_change(call),
+    };
+    let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
+    runtime.handshake().await;
+    for (mounts, is_mounted) in [
+        (&[][..], true),
+        (&[("/run", "rslave")], true),
+        (&[("/run", "rshared")], false),
+        (&[("run/", "shared")], false),
+        (&[("/", "rshared")], false),
+        (&[("/var/run", "rshared")], false),
+        (&[("/var", "rshared")], false),
+        (&[("/mnt/../run", "rshared")], false),
+        (&[("/data", "rslave"), ("/run/./", "rshared")], false),
+        (&[("/run/other", "rshared"), ("/run/nri", "rshared"), ("/var/lib", "rshared")], true),
+        (&[("/run/nri-cpu-manager/", "rprivate")], false),
+        (&[("/run/nri-cpu-manager/cpus", "rprivate")], true),
+    ] {
+        let mounts = mounts.iter().map(|(destination, option)| wire::Mount {
+            destination: (*destination).to_owned(),
+            options: vec!["rbind".to_owned(), (*option).to_owned()],
+            ..Default::default()
+        });
+        let mounts: Vec<wire::Mount> = mounts.collect();
+        let created = wire::Container { mounts: mounts.clone(), ..container("c", "a", 500) };
+        let adjust = runtime.create(&pod("a", 500), &created).await.unwrap().adjust;
+        assert_eq!(adjust.linux.resources.cpu.cpus, "8-17");
+        assert_eq!(
+            (adjust.mounts.len(), adjust.env.len()),
+            (is_mounted.into(), is_mounted.into()),
+            "{mounts:?}"
+        );
+        runtime.stop(&pod("a", 500), &created).await.unwrap();
+    }
+}
+
 /// The plugin never sends an empty list of CPUs.
 #[tokio::test(start_paused = true)]
 async fn a_container_without_a_setting_is_not_adjusted() {

@@ -78,5 +78,6 @@ mod runtime;
 mod stalled;
 mod strict;
 mod takeover;
+mod threads;
 mod unkind;
 mod updates;

@@ -11,7 +11,7 @@ use nri::wire;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::checkpoint::StateError;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Executor, Paths, Start, StartError};
+use nri_cpu_manager::daemon::{self, Executor, Paths, Start, StartError, Threads};
 use nri_cpu_manager::edge::nri::run_session;
 use nri_cpu_manager::edge::{self, Message};
 use std::collections::BTreeMap;
@@ -355,8 +355,9 @@ impl Node {
 
 fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<DuplexStream>, Plugin) {
     let config = Config::parse("test", config).unwrap();
+    let threads = Threads::start().unwrap();
     let executor = loop {
-        match Executor::start(paths, &config) {
+        match Executor::start(paths, &config, &threads) {
             // A write that the killed plugin had begun ends first, as that of a dead process would.
             Err(StartError::State(StateError::Locked { .. })) => std::thread::yield_now(),
             started => break started.unwrap(),
@@ -368,7 +369,7 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
     let for_task = paths.clone();
     let daemon = tokio::spawn(async move {
         let start = Start::Now(Box::new(executor));
-        daemon::serve(inbox, questions, &for_task, start).await.unwrap();
+        daemon::serve(inbox, questions, &for_task, &threads, start).await.unwrap();
     });
     let (runtime, session) = connect(generation, 1, messages.clone());
     (runtime, Plugin { messages, events, daemon, session })

@@ -5,10 +5,14 @@ use crate::process::PluginProcess;
 use crate::runtime::{self, Generation};
 use cpuset::CpuSet;
 use nri::wire;
+use nri_cpu_manager::checkpoint::{self, StateDir};
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::daemon::{self, Start};
+use nri_cpu_manager::daemon::{self, Start, Threads};
 use nri_cpu_manager::serve::questions;
+use protobuf::Message as _;
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use wire::Event as Kind;
@@ -86,15 +90,57 @@ async fn no_container_is_created_without_cpus_in_twenty_roll_outs() {
     }
 }
 
+/// Only one instance decides, whatever was removed of the state directory when it started.
+#[tokio::test]
+async fn an_instance_that_has_lost_its_state_directory_ends_if_another_one_has_it() {
+    let mut old = PluginProcess::start(Generation::V0_12).await;
+    old.runtime.synchronize(&[], &[], 1).await;
+    let mut node = Created::default();
+    assert_eq!(node.create(&mut [&mut old]).await[0].len(), 2);
+    fs::remove_file(old.state_dir().join("lock")).unwrap();
+    let mut standby = old.successor("second.sock").await;
+    standby.runtime.synchronize(&node.pods, &node.containers, 1).await;
+    let both = node.create(&mut [&mut standby, &mut old]).await;
+    assert_eq!((both[0].len(), both[1].len()), (0, 2), "without the file `lock`");
+    drop(standby);
+
+    fs::rename(old.state_dir(), old.state_dir().with_extension("old")).unwrap();
+    let mut new = old.successor("third.sock").await;
+    new.runtime.synchronize(&node.pods, &node.containers, 1).await;
+    assert_eq!(node.create(&mut [&mut new]).await[0].len(), 2);
+    let pod = runtime::pod("last", 2000);
+    let mut container = runtime::container("last", &pod.uid, 2000);
+    container.pod_sandbox_id.clone_from(&pod.id);
+    let create = runtime::of(&pod, &container).write_to_bytes().unwrap();
+    old.runtime.send("CreateContainer", &create).await;
+    assert!(old.runtime.closed().await, "it answers");
+    assert_eq!(old.child.wait().unwrap().code(), Some(1));
+}
+
+#[tokio::test]
+async fn an_instance_that_has_lost_its_state_directory_makes_a_new_one() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    plugin.runtime.synchronize(&[], &[], 1).await;
+    let mut node = Created::default();
+    node.create(&mut [&mut plugin]).await;
+    let state = plugin.state_dir();
+    fs::remove_dir_all(&state).unwrap();
+    assert_eq!(node.create(&mut [&mut plugin]).await[0].len(), 2);
+    assert_eq!(checkpoint::read(&state).unwrap().unwrap().cpus.len(), 2);
+    assert!(StateDir::is_locked(&state));
+    UnixStream::connect(state.join("status.sock")).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_never_gets_the_node_ends_with_an_error() {
     let node = Node::start(Generation::V0_12).await;
     let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
     let config = Config::parse("test", config).unwrap();
-    let start = Start::new(&node.paths, config).unwrap();
+    let threads = Threads::start().unwrap();
+    let start = Start::new(&node.paths, config, &threads).unwrap();
     let (_messages, inbox) = mpsc::unbounded_channel();
     let since = tokio::time::Instant::now();
-    let error = daemon::serve(inbox, questions(), &node.paths, start).await.unwrap_err();
+    let error = daemon::serve(inbox, questions(), &node.paths, &threads, start).await.unwrap_err();
     assert!(since.elapsed() >= Duration::from_secs(600), "{:?}", since.elapsed());
     let error = error.to_string();
     assert!(error.contains("another nri-cpu-manager uses the state directory"), "{error}");

@@ -7,7 +7,7 @@ use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
 use nri::Session;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Executor, Paths, Start};
+use nri_cpu_manager::daemon::{self, Executor, Paths, Start, Threads};
 use nri_cpu_manager::edge::{Message, Refusal, Response};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,13 +60,15 @@ impl Daemon {
             proc_root: dir.path().join("no-proc"),
             host_root: None,
         };
-        let owner = Executor::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
+        let threads = Threads::start().unwrap();
+        let owner =
+            Executor::start(&paths, &Config::parse("test", &config).unwrap(), &threads).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let questions = nri_cpu_manager::serve::questions();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             let start = Start::Now(Box::new(owner));
-            daemon::serve(inbox, questions, &for_task, start).await.unwrap();
+            daemon::serve(inbox, questions, &for_task, &threads, start).await.unwrap();
         });
         Daemon { messages, paths, _dir: dir }
     }

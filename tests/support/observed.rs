@@ -5,7 +5,7 @@ use super::events::create;
 use ledger::{Call, Event, Qos};
 use nri::{Capabilities, Runtime, Session};
 use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
-use nri_cpu_manager::daemon::{self, Executor, Paths, Start};
+use nri_cpu_manager::daemon::{self, Executor, Paths, Start, Threads};
 use nri_cpu_manager::edge::{Message, Refusal, Response};
 use nri_cpu_manager::serve::{ViewSource, questions};
 use nri_cpu_manager::view::Status;
@@ -88,14 +88,15 @@ impl ObservedDaemon {
         fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
         fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
         prepare(&paths);
-        let owner = Executor::start(&paths, &Config::read(&file).unwrap()).unwrap();
+        let threads = Threads::start().unwrap();
+        let owner = Executor::start(&paths, &Config::read(&file).unwrap(), &threads).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let questions = questions();
         let observer = questions.0.clone();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             let start = Start::Now(Box::new(owner));
-            daemon::serve(inbox, questions, &for_task, start).await.unwrap();
+            daemon::serve(inbox, questions, &for_task, &threads, start).await.unwrap();
         });
         ObservedDaemon { messages, observer, paths, _dir: dir }
     }

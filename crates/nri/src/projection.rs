@@ -50,6 +50,8 @@ pub enum Field<'a> {
     Number(u32),
     Text(u32),
     Message(u32, &'a [Field<'a>]),
+    /// A list of messages. One without any of these fields is not read.
+    Messages(u32, &'a [Field<'a>]),
     /// A map from text to text.
     Texts {
         number: u32,
@@ -70,7 +72,7 @@ pub enum Field<'a> {
     },
 }
 
-use Field::{Message as Part, Number, Strings, Text, Texts};
+use Field::{Message as Part, Messages as Parts, Number, Strings, Text, Texts};
 
 /// A field of a request.
 #[derive(Debug, Clone, Copy)]
@@ -172,6 +174,12 @@ fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
                 let part = project(content(&mut input, message)?, fields)?;
                 CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
             }
+            Some(Parts(number, fields)) => {
+                let part = project(content(&mut input, message)?, fields)?;
+                if !part.is_empty() {
+                    CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
+                }
+            }
             Some(Strings { number, is_read, max_entries, max_bytes }) => {
                 let text = content(&mut input, message)?;
                 let entries = entries.entry(*number).or_default();
@@ -205,9 +213,11 @@ impl Field<'_> {
     fn tag(&self) -> u32 {
         match self {
             Number(number) => number << 3 | WireType::Varint as u32,
-            Text(number) | Part(number, _) | Texts { number, .. } | Strings { number, .. } => {
-                number << 3 | WireType::LengthDelimited as u32
-            }
+            Text(number)
+            | Part(number, _)
+            | Parts(number, _)
+            | Texts { number, .. }
+            | Strings { number, .. } => number << 3 | WireType::LengthDelimited as u32,
         }
     }
 }

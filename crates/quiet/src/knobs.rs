@@ -21,6 +21,27 @@ const GOVERNOR: &str = "scaling_governor";
 const MIN_FREQUENCY: &str = "scaling_min_freq";
 const MAX_FREQUENCY: &str = "scaling_max_freq";
 
+/// Whether this path, relative to `/sys`, names a knob. No other file below `/sys` is a knob's, whatever a link or the
+/// record of an earlier process says.
+pub(crate) fn is_knob(path: &str) -> bool {
+    let Some(path) = path.strip_prefix(CPUS).and_then(|path| path.strip_prefix('/')) else {
+        return false;
+    };
+    let is_frequency = |file| [GOVERNOR, MIN_FREQUENCY, MAX_FREQUENCY].contains(&file);
+    match path.split('/').collect::<Vec<_>>()[..] {
+        [cpu, "power", LATENCY] => is_numbered(cpu, "cpu"),
+        // A CPU's directory may be a link to that of a policy.
+        [cpu, "cpufreq", file] => is_numbered(cpu, "cpu") && is_frequency(file),
+        ["cpufreq", policy, file] => is_numbered(policy, "policy") && is_frequency(file),
+        _ => false,
+    }
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    let number = name.strip_prefix(prefix).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Which idle states a CPU may enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CStates {
@@ -304,7 +325,8 @@ impl<'a> Planner<'a> {
             self.plan.unavailable.insert(file);
             return;
         };
-        let Some(setting) = path.strip_prefix(&self.sys).ok().and_then(|path| path.to_str()) else {
+        let setting = path.strip_prefix(&self.sys).ok().and_then(|path| path.to_str());
+        let Some(setting) = setting.filter(|path| is_knob(path)) else {
             self.plan.unavailable.insert(file);
             return;
         };
@@ -396,6 +418,37 @@ mod tests {
         ] {
             knobs.set(key, value).unwrap_err();
             assert_eq!(knobs, before, "{key} {value}");
+        }
+    }
+
+    #[test]
+    fn only_the_files_of_knobs_are_knobs() {
+        for path in [
+            "devices/system/cpu/cpu4/power/pm_qos_resume_latency_us",
+            "devices/system/cpu/cpu12/cpufreq/scaling_governor",
+            "devices/system/cpu/cpufreq/policy0/scaling_min_freq",
+            "devices/system/cpu/cpufreq/policy128/scaling_max_freq",
+        ] {
+            assert!(is_knob(path), "{path}");
+        }
+        for path in [
+            "",
+            "devices/system/cpu",
+            "devices/system/cpu/online",
+            "devices/system/cpu/cpu5/online",
+            "devices/system/cpu/cpu/power/pm_qos_resume_latency_us",
+            "devices/system/cpu/cpu-1/power/pm_qos_resume_latency_us",
+            "devices/system/cpu/../power/pm_qos_resume_latency_us",
+            "devices/system/cpu/cpu4/power/../online",
+            "devices/system/cpu/cpu4/power/control",
+            "devices/system/cpu/cpu4/power/scaling_governor",
+            "devices/system/cpu/cpu4/cpufreq/scaling_setspeed",
+            "devices/system/cpu/cpufreq/policy0/../../cpu4/online",
+            "devices/system/cpu/cpufreq/boost",
+            "/devices/system/cpu/cpu4/power/pm_qos_resume_latency_us",
+            "kernel/mm/transparent_hugepage/enabled",
+        ] {
+            assert!(!is_knob(path), "{path}");
         }
     }
 

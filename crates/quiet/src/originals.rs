@@ -4,11 +4,12 @@
 //! forgotten once the file says the same again. None outlives the boot: the kernel starts with its own
 //! values. Without a record there is no file.
 
+use crate::knobs::is_knob;
 use cpuset::CpuSet;
 use kernel::{Kernel, RecordFile};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -275,7 +276,8 @@ fn decode(bytes: &[u8]) -> Result<Content, String> {
     let content: Content = serde_json::from_slice(bytes).map_err(invalid)?;
     for (setting, record) in &content.records {
         let is_fit = match (setting, &record.before) {
-            (Setting::Knob(path), SettingValue::Text(_)) => is_below_sys(path),
+            // A name that others may have written here is not trusted: it is a file to write.
+            (Setting::Knob(path), SettingValue::Text(_)) => is_knob(path),
             (Setting::Knob(_), SettingValue::Cpus(_)) => false,
             (_, before) => matches!(before, SettingValue::Cpus(_)),
         };
@@ -284,11 +286,6 @@ fn decode(bytes: &[u8]) -> Result<Content, String> {
         }
     }
     Ok(content)
-}
-
-/// Whether a path stays below the directory that it is joined to.
-fn is_below_sys(path: &str) -> bool {
-    Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 #[cfg(test)]
@@ -381,7 +378,8 @@ pub(crate) mod tests {
         let (mut originals, problem) = open();
         assert_eq!(problem, None);
         originals.will_write(&ONE, &["nic".to_owned()], (&cpus("0-7"), &cpus("0-3")));
-        let knob = Setting::Knob("devices/system/cpu/cpu4/power/x".to_owned());
+        let knob = "devices/system/cpu/cpu4/power/pm_qos_resume_latency_us";
+        let knob = Setting::Knob(knob.to_owned());
         let text = |text: &str| SettingValue::Text(text.to_owned());
         originals.will_write(&knob, &[], (&text("0"), &text("n/a")));
         let socket = "/run/irqbalance/irqbalance1.sock".to_owned();
@@ -401,6 +399,7 @@ pub(crate) mod tests {
             ("\"version\":1", "\"version\":2"),
             ("devices/system", "../system"),
             ("devices/system", "/devices"),
+            ("power/pm_qos_resume_latency_us", "online"),
             ("0-7", "zz"),
             ("\"names\":[\"nic\"],", ""),
             ("{\"cpus\":\"0-7\"}", "{\"text\":\"0-7\"}"),

@@ -77,10 +77,18 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
     Asked::Call(call)
 }
 
-pub fn answer(response: &Response) -> nri::Answer {
+/// `obstacle` says why the container of the call can have no files.
+pub fn answer(response: &Response, obstacle: Option<&str>) -> nri::Answer {
     let Response { setting, environment, directory, updates } = response;
+    let directory = match (directory, obstacle) {
+        (Some(_), Some(why)) => {
+            log::warn!("exposeCPUs: no files for {why}");
+            None
+        }
+        (directory, _) => directory.as_deref(),
+    };
     let adjust = setting
         .as_ref()
-        .map(|setting| outgoing::container_adjustment(setting, environment, directory.as_deref()));
+        .map(|setting| outgoing::container_adjustment(setting, environment, directory));
     nri::Answer { adjust, updates: outgoing::updates(updates) }
 }

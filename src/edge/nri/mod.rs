@@ -14,6 +14,7 @@
 mod cgroup;
 pub mod exchange;
 mod incoming;
+mod mounts;
 mod outgoing;
 mod plugin;
 pub mod projection;

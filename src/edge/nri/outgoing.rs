@@ -5,7 +5,7 @@ use ledger::{CpuSetting, MilliCpu, Update};
 use nri::wire;
 
 /// Where a container finds the files about its CPUs.
-const MOUNTED: &str = "/run/nri-cpu-manager";
+pub(super) const MOUNTED: &str = "/run/nri-cpu-manager";
 const MOUNT_OPTIONS: [&str; 5] = ["rbind", "ro", "nosuid", "nodev", "noexec"];
 /// No CFS quota for OCI runtimes; zero would mean "no change".
 const NO_QUOTA: i64 = -1;

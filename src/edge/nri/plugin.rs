@@ -1,6 +1,7 @@
 //! The plugin as NRI sees it: each call becomes a message to the ledger's owner.
 
 use super::exchange::{Asked, answer, asked};
+use super::mounts::obstacle;
 use super::projection::READS;
 use crate::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use nri::wire::Event;
@@ -61,6 +62,7 @@ impl Plugin for Edge {
     /// The message is in the owner's queue when this returns, even if the reply comes too late.
     fn call(&self, call: nri::Call) -> impl Future<Output = Result<Answer, CallError>> + Send {
         let session = self.session;
+        let obstacle = obstacle(&call);
         let waits = match asked(call, self.on_crio.load(Ordering::Relaxed)) {
             Asked::Call(call) => {
                 let (reply, response) = oneshot::channel();
@@ -79,7 +81,9 @@ impl Plugin for Edge {
         };
         async move {
             match waits {
-                Waits::Response(response) => Ok(answer(&decided(response).await?)),
+                Waits::Response(response) => {
+                    Ok(answer(&decided(response).await?, obstacle.as_deref()))
+                }
                 Waits::Approval(approval) => Ok(decided(approval).await?.into()),
                 Waits::Nothing => Ok(Answer::default()),
             }

@@ -1,7 +1,8 @@
 //! The fields of the runtime's messages that the plugin reads: little, and bounded for each pod.
 
+use super::mounts::{is_place, is_propagation};
 use ledger::annotations::{MAX_ANNOTATIONS, MAX_READ, is_read};
-use nri::Field::{Message as Part, Number, Text};
+use nri::Field::{Message as Part, Messages as Parts, Number, Text};
 use nri::{CallError, Field, Fields, Reads, Request};
 
 /// The most entries to read of a map: one more than the ledger accepts, so that it can refuse them.
@@ -12,6 +13,10 @@ const MAX_VALUE: usize = 256;
 const MAX_GPU_ENTRIES: usize = 4;
 /// The longest list of GPUs that is read, in bytes: some hundred UUIDs.
 const MAX_GPUS: usize = 8192;
+/// The longest path of a mount that is read, in bytes: Linux has no longer ones.
+const MAX_PATH: usize = 4096;
+/// The longest option of a mount that is read, in bytes.
+const MAX_OPTION: usize = 16;
 /// The most bytes of all pods and containers that the plugin reads: some thousand containers have
 /// one MiB.
 const MAX_LISTED_BYTES: u64 = 8 << 20;
@@ -80,6 +85,19 @@ const CONTAINER: &[Field<'_>] = &[
         max_entries: MAX_GPU_ENTRIES,
         max_bytes: MAX_GPUS,
     },
+    // mounts: destination and options, of few mounts
+    Parts(
+        9,
+        &[
+            Field::Strings { number: 1, is_read: is_place, max_entries: 1, max_bytes: MAX_PATH },
+            Field::Strings {
+                number: 4,
+                is_read: is_propagation,
+                max_entries: 1,
+                max_bytes: MAX_OPTION,
+            },
+        ],
+    ),
     // linux: devices (type, major, minor), resources and cgroups_path
     Part(11, &[Part(2, &[Text(2), Number(3), Number(4)]), Part(3, RESOURCES), Text(5)]),
     Number(14), // created_at

@@ -1,0 +1,81 @@
+//! [`Threads`]: all threads of the daemon, which it starts before it does anything else.
+
+use crate::disk::Disk;
+use crate::worker::{NoThread, Worker};
+use std::error::Error;
+use std::iter::repeat_with;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+use std::{io, panic, process};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// How much work may block tokio's threads at once: a step of the core, a save, a check pass, readings of the
+/// configuration and of the kubelet's file, the wait for GPUs, the policy for podresources; and a reading that hangs when
+/// the configuration names another file.
+const BLOCKING: usize = 8;
+const BLOCKING_NAME: &str = "blocking";
+/// No thread of tokio ever ends.
+const KEEP_ALIVE: Duration = Duration::MAX;
+/// How long threads may take to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Threads for work that may hang for ever, or that has to leave the CPU to all other work.
+#[derive(Debug, Clone)]
+pub struct Threads {
+    pub(super) disk: Disk,
+    pub(super) gpus: Worker,
+    pub(super) interrupts: Worker,
+    pub(super) noise: Worker,
+}
+
+impl Threads {
+    pub fn start() -> Result<Threads, NoThread> {
+        Ok(Threads {
+            disk: Disk::start()?,
+            gpus: Worker::start("gpus")?,
+            interrupts: Worker::start_with_least_priority("interrupts")?,
+            noise: Worker::start_with_least_priority("noise")?,
+        })
+    }
+}
+
+/// Messages have one thread, as their work takes microseconds. [`BLOCKING`] others wait for work that takes longer; they
+/// run before this returns, and tokio starts none later.
+pub fn runtime() -> Result<Runtime, Box<dyn Error>> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(BLOCKING).thread_keep_alive(KEEP_ALIVE);
+    let runtime = builder.thread_name(BLOCKING_NAME).build()?;
+    // tokio panics without its first thread. It is silent about others, and their work would wait.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {
+        log::error!("{}", no_thread());
+        process::exit(1);
+    }));
+    let started = runtime.block_on(async {
+        let all = Arc::new(Barrier::new(BLOCKING));
+        let wait_for_all = || {
+            let all = Arc::clone(&all);
+            spawn_blocking(move || all.wait())
+        };
+        let waiting: Vec<_> = repeat_with(wait_for_all).take(BLOCKING).collect();
+        timeout(PATIENCE, async {
+            for one in waiting {
+                let _ = one.await;
+            }
+        })
+        .await
+    });
+    panic::set_hook(hook);
+    if started.is_err() {
+        runtime.shutdown_background();
+        return Err(no_thread().into());
+    }
+    Ok(runtime)
+}
+
+fn no_thread() -> NoThread {
+    let source = io::Error::other("the system has too few threads");
+    NoThread { name: BLOCKING_NAME, source }
+}

@@ -55,7 +55,7 @@ fn off_exclusive(
     entry: &ContainerEntry,
 ) -> Option<CpuSetting> {
     let cpus = entry.applied.certain_cpus().filter(|_| node.is_updated(&pod.pod.uid))?;
-    let exclusive = node.topology.online() - pool.bound_of(pod) - node.reserved() - node.isolated();
+    let exclusive = pool.exclusive - pod.own_pool();
     if cpus.is_disjoint(&exclusive) { None } else { CpuSetting::shared(cpus - exclusive) }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Pool {
     /// ones, and without the reserved ones under strict reservation. CPUs of an ended container are
     /// in it while they are lent, see [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
+    /// The CPUs that it lacks because containers or own pools have them.
+    pub(super) exclusive: CpuSet,
     /// Where cgroups, or the runtime's updates, keep these containers: in the pool.
     ///
     /// With strict reservation, or if all other CPUs are isolated, the pool can be empty. A
@@ -164,7 +166,8 @@ impl Node {
         };
         let bound = first_nonempty(&[cpus, reserved - isolated, reserved, with_isolated]);
         let reserved = first_nonempty(&[reserved - isolated, reserved, bound]);
-        Pool { cpus, bound, reserved, possible: self.possible() }
+        let exclusive = online - self.reserved() - with_isolated;
+        Pool { cpus, exclusive, bound, reserved, possible: self.possible() }
     }
 
     /// Whether the runtime has to update a pod's shared containers when the pool changes.

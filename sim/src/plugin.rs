@@ -525,6 +525,8 @@ impl World {
                 let offered = self.settings.capabilities().validation;
                 self.runtime.validates = subscriptions.validation && offered;
             }
+            // The level is that of the process: other histories are played at the same time.
+            Effect::Log(_) => {}
             Effect::WatchKubelet(directory) => {
                 let reading =
                     directory.map_or(StateFileReading::Missing, |_| self.read_kubelet_state());

@@ -182,6 +182,7 @@ impl Executor {
                 }
                 Effect::WatchGroups(watched) => self.groups.set(&watched),
                 Effect::WatchQuotas(watched) => self.quotas.set(&watched),
+                Effect::Log(level) => level.apply(),
                 Effect::WatchKubelet(directory) => {
                     self.kubelet = kubelet_poller(directory);
                     let reading = self.kubelet.read_first().unwrap_or(StateFileReading::Missing);

@@ -726,6 +726,7 @@ impl Owner {
         if before.kubelet_state_dir() != kubelet {
             self.effects.push(Effect::WatchKubelet(kubelet.map(Path::to_owned)));
         }
+        self.effects.push(Effect::Log(self.config.config().log_level()));
     }
 
     /// A check pass has ended.

@@ -82,7 +82,6 @@ impl ConfigReload {
         let same = *in_force == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
-        self.config.log_level().apply();
         let same_others = of_daemon(&before) == of_daemon(&self.config);
         let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
         let own = OwnSettings::of(

@@ -8,7 +8,7 @@ use super::checks::{CheckPass, Findings};
 use super::devices::FoundDevices;
 use super::quieting::{QuietOutcome, QuietPass};
 use crate::checkpoint::{SavedClaims, StateError};
-use crate::config::Reading;
+use crate::config::{LogLevel, Reading};
 use crate::edge::{Refusal, Response, Subscriptions};
 use crate::kubelet::StateFileReading;
 use cgroups::Watched;
@@ -99,4 +99,6 @@ pub enum Effect {
     Quiet(QuietPass),
     /// Follow the kubelet's state files in this directory, beginning with their content.
     WatchKubelet(Option<PathBuf>),
+    /// Log this from now on.
+    Log(LogLevel),
 }

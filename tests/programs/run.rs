@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 use topology::synthetic::Machine;
 
 /// A machine of 16 CPUs with a listener on the runtime's socket.
@@ -195,6 +197,9 @@ impl Drop for Running {
     }
 }
 
+/// Twice the time between two readings of the configuration.
+const RELOADED: Duration = Duration::from_secs(4);
+
 /// The runtime accepts the connection and says nothing more.
 #[test]
 fn the_log_is_json_and_follows_the_level_in_the_configuration() {
@@ -222,9 +227,18 @@ fn the_log_is_json_and_follows_the_level_in_the_configuration() {
         let first = records.find(|record| message(record).starts_with(before_reload)).unwrap();
         assert_eq!(first["level"], "info");
         assert!(first["time"].as_str().unwrap().ends_with('Z'), "{first}");
-        fs::write(&config, format!("{GOOD}logLevel: info\n")).unwrap();
+        // It has read the configuration by then.
+        while !place.path("state/lock").exists() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        // The reload that raises the level is logged at the level before it, the next one is seen.
+        for level in ["info", "debug"] {
+            fs::write(&config, format!("{GOOD}logLevel: {level}\n")).unwrap();
+            thread::sleep(RELOADED);
+        }
         let next = records.find(|record| !message(record).starts_with("connected ")).unwrap();
         assert!(message(&next).starts_with("config: reloaded"), "{next}");
+        fs::remove_dir_all(place.path("state")).unwrap();
     }
 }
 

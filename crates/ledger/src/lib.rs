@@ -96,7 +96,7 @@ mod view;
 pub use annotations::Annotations;
 pub use books::Phase;
 pub use claim::{Claim, KubeletClaim, MemoryClaim, Named};
-pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
+pub use devices::{Device, DeviceSource, GivenDevices, MAX_DEVICES, PodDevices};
 pub use event::{
     Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, RequestedUpdate,
 };
@@ -106,7 +106,7 @@ pub use model::{
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, KnobBounds, Namespaces};
-pub use note::{MoveReason, Note, Subject, What};
+pub use note::{MoveReason, Note, Optional, Subject, What};
 pub use placement::pod_options::Margin;
 pub use policy::{Mechanism, Policy, Stance};
 pub use setting::{CpuSetting, Reach, Update};

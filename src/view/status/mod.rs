@@ -227,7 +227,7 @@ pub struct RecordStatus {
     pub pod: String,
     pub container: String,
     /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
-    /// `contested`, `left_alone`, `drifted`, `partition_refused`.
+    /// `contested`, `left_alone`, `too_many`, `drifted`, `partition_refused`.
     pub kind: String,
     /// A sentence for people.
     pub text: String,
@@ -547,6 +547,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::LeftAlone { .. } => "left_alone",
                 What::NoEffect { .. } => "no_effect",
                 What::LeftToRuntime => "left_to_runtime",
+                What::TooMany(_) => "too_many",
             };
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }

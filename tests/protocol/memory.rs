@@ -173,3 +173,45 @@ async fn nothing_that_a_tenant_writes_keeps_the_plugin_from_registering() {
         println!("{what}: {} KiB", peak_kib(&plugin));
     }
 }
+
+/// The most that a container which shares CPUs may cost.
+const CONTAINER_KIB: u64 = 4;
+
+#[tokio::test]
+async fn a_container_without_exclusive_cpus_takes_little_memory() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    list(&mut plugin, &[], PART).await;
+    let base = peak_kib(&plugin);
+    // As after a restart of the plugin: they have their CPUs.
+    let mut shared = container("", "", 100);
+    shared.linux.mut_or_insert_default().cgroups_path =
+        format!("/kubepods/burstable/pod{0}/{0}{0}", "0123456789abcdef0123456789abcdef");
+    shared
+        .linux
+        .mut_or_insert_default()
+        .resources
+        .mut_or_insert_default()
+        .cpu
+        .mut_or_insert_default()
+        .cpus = "0-15".into();
+    let mut of_class = pod("", 0);
+    of_class.linux.mut_or_insert_default().cgroup_parent =
+        "/kubepods/burstable/pod0123456789abcdef0123456789abcdef".into();
+    for (pods, each) in [(100, 30), (110, 250)] {
+        let mut plugin = PluginProcess::start(Generation::V0_12).await;
+        list(&mut plugin, &tenants(pods, each, &of_class, &shared), PART).await;
+        // The next answer shows that the list was recorded, even if its answer was late.
+        let _ = plugin.runtime.stop(&pod("none", 0), &container("none", "none", 0)).await;
+        let peak = peak_kib(&plugin);
+        let count = (pods * each) as u64;
+        println!(
+            "{pods} pods x {each} containers: {} KiB, {} bytes a container",
+            peak,
+            (peak - base) * 1024 / count
+        );
+        assert!(
+            peak - base < CONTAINER_KIB * count,
+            "{pods} x {each}: {peak} KiB, without any {base}"
+        );
+    }
+}

@@ -507,6 +507,17 @@ impl ContainerEntry {
         self.holding.as_ref().map_or(Margin::NONE, |held| held.margin)
     }
 
+    /// Whether it shares CPUs and has the target, and the applied setting, of another container of its
+    /// pod.
+    pub(crate) fn shares_target_with(&self, other: &ContainerEntry) -> bool {
+        self.holding.is_none()
+            && other.holding.is_none()
+            && self.left_alone == other.left_alone
+            && self.cpu.limit == other.cpu.limit
+            && self.applied == other.applied
+            && self.memory == other.memory
+    }
+
     /// Whether the runtime can update it.
     pub(crate) fn is_updatable(&self) -> bool {
         matches!(self.life, Life::Created { .. } | Life::Running { .. })
@@ -540,7 +551,9 @@ impl ContainerEntry {
     /// The pod options for further CPUs: those of its pod, but with the margin that its present CPUs
     /// have. If the ledger adopted it without idle CPUs, it stays without.
     pub(crate) fn pod_options(&self) -> PodOptions {
-        let Some(Holding { margin, .. }) = self.holding.as_deref() else { return self.terms.pod_options };
+        let Some(Holding { margin, .. }) = self.holding.as_deref() else {
+            return self.terms.pod_options;
+        };
         let smt = match self.terms.pod_options.smt {
             _ if margin.siblings => Some(Smt::Isolate),
             Some(Smt::Isolate) => None,

@@ -73,7 +73,7 @@ fn pods_have_their_containers_and_the_age_of_the_newest() {
     view.containers[0].phase = Phase::Ended;
     view.containers[2].phase = Phase::Ended;
     // Shared CPUs are not listed, also those of the pod's own pool.
-    view.containers[1].own_pool = "6-7".parse().unwrap();
+    view.containers[1].own_pool = Arc::new("6-7".parse().unwrap());
     let pod = |name: &str, runs, created_at, containers: &[(&str, Option<&str>)]| Pod {
         namespace: "n".to_owned(),
         name: name.to_owned(),

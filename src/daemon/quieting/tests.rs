@@ -1,7 +1,6 @@
 //! Passes over a copy of the kernel's files, at the times at which the daemon would make them.
 
 use super::*;
-use cpuset::CpuSet;
 use kernel::Linux;
 use ledger::{
     ContainerId, ContainerView, CpuRequest, Ledger, Mechanism, Pod, PodUid, Qos, SandboxId,

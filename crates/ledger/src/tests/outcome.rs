@@ -109,8 +109,7 @@ fn shared_containers_of_a_pod_have_their_target_computed_once() {
     };
     for milli in [500, 2000] {
         let (few, many) = (computed(10, 1, milli), computed(10, 60, milli));
-        println!("{milli}m: {few} targets beside 10 containers, {many} beside 600");
-        assert_eq!(few, many, "{milli}m");
+        assert_eq!(few, many, "{milli}m, beside 10 containers and 600");
         assert!(few < 10 * 10, "{milli}m: {few} for 11 pods");
     }
 }

@@ -16,8 +16,8 @@ use nri::{AnswerKind, CallError, Decoded, Exchange};
 use nri_cpu_manager::checkpoint::{self, SavedClaims, StateError};
 use nri_cpu_manager::daemon::{CallId, Effect, Input, Machine, NodeAccess, Owner, Paths};
 use nri_cpu_manager::disk::Storage;
-use nri_cpu_manager::edge::nri::READS;
 use nri_cpu_manager::edge::nri::exchange::{self, Asked, asked};
+use nri_cpu_manager::edge::nri::reads;
 use nri_cpu_manager::edge::{self, Refusal};
 use nri_cpu_manager::kubelet::StateFileReading;
 use protobuf::Message;
@@ -322,7 +322,7 @@ impl World {
         let capabilities = self.settings.capabilities();
         self.input(Input::Connected { capabilities, answer_within: TIMEOUT });
         let list = self.list(true).write_to_bytes().expect("protobuf");
-        let decoded = Exchange::new(READS).decode("Synchronize", &list);
+        let decoded = Exchange::default().decode(reads(false), "Synchronize", &list);
         let Ok(Decoded::Call(call, _)) = decoded else {
             return self.fail("the list was not understood");
         };

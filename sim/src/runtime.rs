@@ -13,7 +13,7 @@ use nri::{AnswerKind, Decoded, Events, Exchange};
 use nri_cpu_manager::daemon::{CallId, Input};
 use nri_cpu_manager::edge::Subscriptions;
 use nri_cpu_manager::edge::nri::exchange::{Asked, asked};
-use nri_cpu_manager::edge::nri::{READS, events};
+use nri_cpu_manager::edge::nri::{events, reads};
 use protobuf::{Message, MessageField};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -160,7 +160,7 @@ impl World {
             let later = self.dice.millis(0, 5000);
             self.call_in(later, again);
         }
-        let (call, kind) = match self.runtime.exchange.decode(method, &payload) {
+        let (call, kind) = match self.runtime.exchange.decode(reads(true), method, &payload) {
             Ok(Decoded::Call(call, kind)) => (call, kind),
             Ok(Decoded::Answered(_)) => return self.finish(),
             Err(error) => return self.fail(format!("{method} was not understood: {error}")),
@@ -410,7 +410,8 @@ impl World {
             ..Default::default()
         };
         let bytes = request.write_to_bytes().expect("protobuf");
-        let decoded = self.runtime.exchange.decode("ValidateContainerAdjustment", &bytes);
+        let decoded =
+            self.runtime.exchange.decode(reads(true), "ValidateContainerAdjustment", &bytes);
         let Ok(Decoded::Call(call, _)) = decoded else {
             return self.fail(format!("a validation was not understood: {decoded:?}"));
         };
@@ -638,7 +639,7 @@ impl World {
         self.trace.record(|calls| calls.say("Connected"));
         let capabilities = self.settings.capabilities();
         self.runtime.connected = true;
-        self.runtime.exchange = Exchange::new(READS);
+        self.runtime.exchange = Exchange::default();
         self.runtime.events = events(Subscriptions::default()).common(capabilities.events);
         self.runtime.queue.push_front(Task::Synchronize);
         self.input(Input::Connected { capabilities, answer_within: TIMEOUT });

@@ -194,6 +194,11 @@ impl Config {
         self.values.strict
     }
 
+    /// Whether annotations for CRI-O count (`compatibility: [crio]`).
+    pub fn reads_crio(&self) -> bool {
+        self.values.settings.reads_crio
+    }
+
     /// `None` if the plugin serves no podresources.
     pub fn pod_resources(&self) -> Option<&PodResources> {
         self.values.pod_resources.served.as_ref()

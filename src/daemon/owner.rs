@@ -385,6 +385,7 @@ impl Owner {
             // Only a partition has to be made before the container runs: its cgroup exists then.
             before_start: self.ledger.mechanism() == Mechanism::Partitions,
             validation: self.config.strict(),
+            for_crio: self.config.reads_crio(),
         }));
     }
 

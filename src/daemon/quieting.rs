@@ -324,7 +324,7 @@ fn goal_of(view: &View) -> Goal {
                 InterruptMode::Housekeeping => InterruptMode::Away,
                 other => other,
             };
-            containers.push(of(one.idle, interrupts));
+            containers.push(of(*one.idle, interrupts));
         }
     }
     Goal {

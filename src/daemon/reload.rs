@@ -48,6 +48,11 @@ impl ConfigReload {
         self.started.strict()
     }
 
+    /// A change waits for a restart: the runtime's list has been read without the annotations, or with them.
+    pub(super) fn reads_crio(&self) -> bool {
+        self.started.reads_crio()
+    }
+
     /// A change waits for a restart.
     pub(super) fn pod_resources(&self) -> Option<&PodResources> {
         self.started.pod_resources()
@@ -108,7 +113,8 @@ impl ConfigReload {
     fn usable(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
         let judge = || -> Result<(Config, Settings), Mistake> {
             let config = reading?;
-            let settings = config.resolve(topology)?;
+            let reads_crio = self.reads_crio();
+            let settings = Settings { reads_crio, ..config.resolve(topology)? };
             if configured(&config) == Exclusivity::Kernel {
                 probe(&self.kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
@@ -117,14 +123,15 @@ impl ConfigReload {
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }
 
-    /// The fields whose new values wait for a restart: the plugin's subscription with the runtime,
-    /// the cgroups of running containers and the podresources socket depend on them.
+    /// The fields whose new values wait for a restart: the plugin's subscription with the runtime, what
+    /// it has read of running pods, the cgroups of running containers and the podresources socket depend on them.
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
             ("exclusivity", pinning && configured(&self.started) != configured(config)),
             ("cpusetPartition", pinning && self.started.partition() != config.partition()),
             ("strict", self.started.strict() != config.strict()),
+            ("compatibility", self.started.reads_crio() != config.reads_crio()),
             ("podResources", !self.started.has_same_pod_resources(config)),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()

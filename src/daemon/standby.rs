@@ -68,6 +68,7 @@ impl Standby {
                 Exclusivity::Auto | Exclusivity::Kernel
             ),
             validation: self.config.strict(),
+            for_crio: self.config.reads_crio(),
         }
     }
 

@@ -75,7 +75,8 @@ pub struct Response {
     pub updates: Vec<Update>,
 }
 
-/// Optional calls that the owner subscribes to; each costs every container a call.
+/// Optional calls that the owner subscribes to, each of which costs every container a call, and what it
+/// reads only if the configuration says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subscriptions {
     /// [`Event::Starting`](ledger::Event::Starting): a container is about to run and waits for the answer.
@@ -83,6 +84,8 @@ pub struct Subscriptions {
     /// [`Message::Validate`]. Runtimes with NRI before 0.10 lack this call, see
     /// [`Capabilities::validation`].
     pub validation: bool,
+    /// Pods' annotations for CRI-O (`compatibility: [crio]`).
+    pub for_crio: bool,
 }
 
 /// Why the plugin refuses something, in words for the user: the kubelet shows them in the pod's

@@ -48,12 +48,12 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             memory: None,
             asks: None,
             exclusive,
-            leaving: CpuSet::EMPTY,
-            shared: CpuSet::EMPTY,
-            own_pool: CpuSet::EMPTY,
-            idle: CpuSet::EMPTY,
+            leaving: Arc::default(),
+            shared: Arc::default(),
+            own_pool: Arc::default(),
+            idle: Arc::default(),
             cpus_pod_option: None,
-            runs_on: exclusive.unwrap_or_default(),
+            runs_on: Arc::new(exclusive.unwrap_or_default()),
             left_alone: None,
             phase: Phase::Running,
             enforced_by: Mechanism::Runtime,
@@ -73,7 +73,7 @@ fn pods_have_their_containers_and_the_age_of_the_newest() {
     view.containers[0].phase = Phase::Ended;
     view.containers[2].phase = Phase::Ended;
     // Shared CPUs are not listed, also those of the pod's own pool.
-    view.containers[1].own_pool = "6-7".parse().unwrap();
+    view.containers[1].own_pool = Arc::new("6-7".parse().unwrap());
     let pod = |name: &str, runs, created_at, containers: &[(&str, Option<&str>)]| Pod {
         namespace: "n".to_owned(),
         name: name.to_owned(),

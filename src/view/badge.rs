@@ -73,7 +73,7 @@ impl Badges {
         for container in &view.containers {
             present.extend(container.exclusive.map(|cpus| (cpus, key(container))));
             if !container.own_pool.is_empty() {
-                present.push((container.own_pool, pool_key(container)));
+                present.push((*container.own_pool, pool_key(container)));
             }
         }
         present.sort_by_key(|(cpus, _)| cpus.first());

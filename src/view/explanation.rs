@@ -206,7 +206,7 @@ impl Case<'_> {
             cpus: self
                 .container
                 .filter(|container| container.phase != Phase::Ended)
-                .map(|container| container.runs_on),
+                .map(|container| *container.runs_on),
             memory,
             why,
             decision,
@@ -307,7 +307,7 @@ impl Case<'_> {
         if !container.shared.is_empty() {
             why.push(format!(
                 "It also uses {}, as containers without exclusive CPUs do (cpus: exclusive+shared).",
-                wording::cpus(container.shared)
+                wording::cpus(*container.shared)
             ));
         }
         if !container.idle.is_empty() {
@@ -403,7 +403,7 @@ impl Case<'_> {
             reason,
             format!(
                 "It shares {} with containers of its pod only: the containers with exclusive CPUs leave them of the pod's CPUs (podLevelResources: own-pool).",
-                wording::cpus(container.own_pool)
+                wording::cpus(*container.own_pool)
             ),
         ];
         if let Some((_, placement, request)) = chosen {
@@ -417,7 +417,7 @@ impl Case<'_> {
     }
 
     fn shared(&self, container: &ContainerView) -> Vec<String> {
-        let runs_on = wording::cpus(container.runs_on);
+        let runs_on = wording::cpus(*container.runs_on);
         let shares = match container.pool {
             PoolKind::Reserved => format!("It runs on {runs_on}."),
             PoolKind::General => {
@@ -497,7 +497,7 @@ impl Case<'_> {
 }
 
 fn left_alone(container: &ContainerView, why: LeftAlone) -> Vec<String> {
-    let runs_on = wording::cpus(container.runs_on);
+    let runs_on = wording::cpus(*container.runs_on);
     vec![
         "The plugin leaves it alone: it gets no exclusive CPUs, and no shared ones.".to_owned(),
         format!("It stays on {runs_on}, as set before the plugin saw it: {why}."),

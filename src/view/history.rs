@@ -75,6 +75,7 @@ impl History {
             What::LeftShared(_)
             | What::Contested(_)
             | What::LeftAlone { why: LeftAlone::Unexplained, .. }
+            | What::TooMany(_)
             | What::Suggested { .. } => {
                 push(&mut self.troubles, MAX_TROUBLES, record);
             }

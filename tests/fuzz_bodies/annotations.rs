@@ -1,23 +1,32 @@
 //! The fields that the plugin reads of the runtime's messages, above all pods' annotations.
 
 use super::node;
-use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, MAX_READ, is_read};
-use ledger::{Admission, Annotations, Pod};
+use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, MAX_VALUE, is_for_crio, is_pod_option};
+use ledger::{Admission, Annotations, MAX_DEVICES, Pod};
 use nri::wire;
 use nri::{CallError, Request};
-use nri_cpu_manager::edge::nri::projection::parse;
+use nri_cpu_manager::edge::nri::reads;
 use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::path::{Component, Path};
 
-/// One more than is needed, so that the plugin sees that there are too many.
+/// The most entries of each kind: one more than count, so that the plugin sees that there are too many.
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
-const MAX_POD_ANNOTATIONS: usize = MAX_READ + 1;
+/// What the name of a workload's annotation begins with.
+const WORKLOAD: &str = "target.workload.openshift.io/";
+/// How a list of GPUs begins.
+const GPUS: &str = "NVIDIA_VISIBLE_DEVICES=";
+const MAX_GPUS: usize = GPUS.len() + 64 * 52 + 4;
+/// The tag of a device in its container.
+const DEVICES: u8 = 2 << 3 | 2;
+/// The tag of a mount in its container, and how many are read.
+const MOUNTS: u8 = 9 << 3 | 2;
+const MAX_MOUNTS: usize = 16;
 /// What the keys of annotations for CRI-O end with.
 const OF_CRIO: &str = ".crio.io";
 const MAX_KEY: usize = 317;
-const MAX_VALUE: usize = 256;
+const MAX_NAME: usize = 256;
 const MAX_REFUSAL: usize = 1000;
 
 /// Reads the bytes as messages with pods and containers, and creates a container of such a pod: the
@@ -60,27 +69,36 @@ pub fn well_formed(bytes: &[u8]) {
 
 /// Compares what the plugin reads of a message with what protobuf reads, after `clear` has removed
 /// the fields that the plugin skips.
-pub fn compare<M: Request + PartialEq + Debug>(bytes: &[u8], clear: impl FnOnce(&mut M)) {
+pub fn compare<M: Request + PartialEq + Debug>(bytes: &[u8], clear: impl Fn(&mut M)) {
     // The plugin does not parse fields that it skips, so it accepts more. Rust's protobuf accepts a
     // message that ends within a nested message; `well_formed` tests all others.
-    let (Ok(read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else { return };
+    let (Ok(mut read), Ok(mut all)) = (parse::<M>(bytes), M::parse_from_bytes(bytes)) else {
+        return;
+    };
     clear(&mut all);
+    // What is read stays the same; devices without any field that is read are no difference.
+    clear(&mut read);
     forget(all.mut_unknown_fields());
     let count = |part: &str| bytes.windows(part.len()).filter(|at| *at == part.as_bytes()).count();
-    // Beyond the bound, the order on the wire decides which annotations the plugin reads.
-    if count(DOMAIN) + count(OF_CRIO) <= MAX_POD_ANNOTATIONS {
+    // Beyond the bounds, the order on the wire decides what the plugin reads.
+    let of_runtime = count("io.kubernetes.") <= 4 && count(WORKLOAD) <= 1;
+    let devices = bytes.iter().filter(|byte| **byte == DEVICES).count();
+    let mounts = bytes.iter().filter(|byte| **byte == MOUNTS).count();
+    let within = devices <= MAX_DEVICES && mounts <= MAX_MOUNTS;
+    if of_runtime && count(DOMAIN).max(count(OF_CRIO)) <= MAX_ENTRIES && within {
         assert_eq!(read, all);
     }
 }
 
 /// Removes the fields of a pod that the plugin does not read.
 pub fn pod(pod: &mut wire::PodSandbox) {
-    texts(&mut pod.labels, |key| {
+    texts(&mut pod.labels, MAX_NAME, |key| {
         ["uid", "name", "namespace"]
             .map(|of| format!("io.kubernetes.pod.{of}"))
             .contains(&key.into())
     });
-    texts(&mut pod.annotations, is_read);
+    texts(&mut pod.annotations, MAX_VALUE, |key| is_read(key) || key.starts_with(WORKLOAD));
+    empty_workloads(&mut pod.annotations);
     if let Some(linux) = pod.linux.as_mut() {
         let mut pod_resources = linux.pod_resources.take();
         pod_resources.as_mut().map(limits_and_cpu);
@@ -106,17 +124,18 @@ pub fn pod(pod: &mut wire::PodSandbox) {
 
 /// Removes the fields of a container that the plugin does not read.
 pub fn container(container: &mut wire::Container) {
-    container
-        .env
-        .retain(|entry| entry.starts_with("NVIDIA_VISIBLE_DEVICES=") && entry.len() <= 8192);
-    container.env.truncate(4);
-    texts(&mut container.labels, |key| {
+    container.env.retain(|entry| entry.starts_with(GPUS));
+    let last = container.env.pop();
+    container.env = last.map(|list| beginning(&list, MAX_GPUS).to_owned()).into_iter().collect();
+    texts(&mut container.labels, MAX_NAME, |key| {
         let read = ["pod.uid", "pod.name", "pod.namespace", "container.name"];
         read.map(|of| format!("io.kubernetes.{of}")).contains(&key.into())
     });
-    texts(&mut container.annotations, |key| {
+    texts(&mut container.annotations, MAX_NAME, |key| {
         ["io.kubernetes.cri.container-name", "io.kubernetes.cri-o.Metadata"].contains(&key)
+            || key.starts_with(WORKLOAD)
     });
+    empty_workloads(&mut container.annotations);
     container.mounts.iter_mut().for_each(mount);
     container.mounts.retain(|mount| *mount != wire::Mount::new());
     if let Some(linux) = container.linux.as_mut() {
@@ -125,6 +144,7 @@ pub fn container(container: &mut wire::Container) {
             let wire::LinuxDevice { type_, major, minor, .. } = std::mem::take(device);
             *device = wire::LinuxDevice { type_, major, minor, ..Default::default() };
         }
+        linux.devices.retain(|device| *device != wire::LinuxDevice::new());
         let wire::LinuxContainer { devices, resources, cgroups_path, .. } = std::mem::take(linux);
         *linux = wire::LinuxContainer { devices, resources, cgroups_path, ..Default::default() };
     }
@@ -154,11 +174,12 @@ fn mount(mount: &mut wire::Mount) {
         .iter()
         .any(|files| Path::new(files).starts_with(&at));
     let has_parents = at.components().any(|part| part == Component::ParentDir);
-    if !(is_above || has_parents) || destination.len() > 4096 {
+    if !(is_above || has_parents) {
         destination.clear();
     }
+    destination = beginning(&destination, 4096).to_owned();
     options.retain(|option| ["shared", "rshared"].contains(&option.as_str()));
-    options.truncate(1);
+    options = options.pop().into_iter().collect();
     *mount = wire::Mount { destination, options, ..Default::default() };
 }
 
@@ -205,25 +226,48 @@ fn forget(unknown: &mut UnknownFields) {
     *unknown = UnknownFields::new();
 }
 
-fn texts(map: &mut HashMap<String, String>, is_read: impl Fn(&str) -> bool) {
+fn texts(map: &mut HashMap<String, String>, max: usize, is_read: impl Fn(&str) -> bool) {
     map.retain(|key, _| key.len() <= MAX_KEY && is_read(key));
     for value in map.values_mut() {
-        *value = value.chars().take(MAX_VALUE).collect();
+        *value = beginning(value, max).to_owned();
     }
+}
+
+/// Of such an annotation only the name is read.
+fn empty_workloads(map: &mut HashMap<String, String>) {
+    for (_, value) in map.iter_mut().filter(|(key, _)| key.starts_with(WORKLOAD)) {
+        value.clear();
+    }
+}
+
+fn is_read(key: &str) -> bool {
+    is_pod_option(key) || is_for_crio(key)
+}
+
+fn beginning(text: &str, most: usize) -> &str {
+    let fits =
+        text.char_indices().map(|(at, one)| at + one.len_utf8()).take_while(|end| *end <= most);
+    &text[..fits.last().unwrap_or(0)]
+}
+
+fn parse<M: Request>(bytes: &[u8]) -> Result<M, CallError> {
+    reads(true).parse(bytes)
 }
 
 /// A container of a pod with these annotations is admitted, or refused with a short text.
 fn admit(annotations: &HashMap<String, String>) {
-    assert!(annotations.len() <= MAX_POD_ANNOTATIONS);
+    assert!(annotations.len() <= 2 * MAX_ENTRIES + 1);
     for (key, value) in annotations {
-        assert!(is_read(key) && key.len() <= MAX_KEY && value.chars().count() <= MAX_VALUE);
+        assert!(is_read(key) || key.starts_with(WORKLOAD));
+        assert!(key.len() <= MAX_KEY && value.len() <= MAX_VALUE);
     }
     let (plain, container) = node::running("a", 2000, None);
     let pod = Pod { annotations: annotations.iter().collect::<Annotations>(), ..plain };
     let mut ledger = node::ledger_with_pod_options();
     match ledger.admit(Admission::Create { pod, container }) {
         Ok(decision) => {
-            assert!(decision.setting().is_some() && annotations.len() <= MAX_READ);
+            let own = annotations.keys().filter(|key| is_pod_option(key)).count();
+            assert!(decision.setting().is_some() && own <= MAX_ANNOTATIONS);
         }
         Err(why) => assert!(why.to_string().len() <= MAX_REFUSAL, "{why}"),
     }

@@ -189,9 +189,11 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
     let mut ledger = node::ledger(Vec::new());
     while let Some(message) = inbox.recv().await {
         match message {
-            Message::Configure { reply, .. } => {
-                drop(reply.send(Ok(Subscriptions { before_start: true, validation: true })))
-            }
+            Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions {
+                before_start: true,
+                validation: true,
+                for_crio: true,
+            }))),
             Message::Call { call, reply, .. } => {
                 let (response, sent) = answer(&mut ledger, call);
                 drop(ledger.take_notes());

@@ -110,3 +110,108 @@ async fn pods_with_the_largest_annotations_take_little_memory() {
         }
     }
 }
+
+/// As entries of a list in the wire format: pods of a tenant, with as many containers each.
+fn tenants(
+    pods: usize,
+    each: usize,
+    pod: &wire::PodSandbox,
+    container: &wire::Container,
+) -> Vec<Vec<u8>> {
+    let mut listed = Vec::new();
+    let mut list = |number, message: Vec<u8>| {
+        let mut entry = Vec::new();
+        CodedOutputStream::vec(&mut entry).write_bytes(number, &message).unwrap();
+        listed.push(entry);
+    };
+    for p in 0..pods {
+        let sandbox = format!("sandbox-{p}");
+        let pod = wire::PodSandbox { id: sandbox.clone(), uid: format!("uid-{p}"), ..pod.clone() };
+        list(1, pod.write_to_bytes().unwrap());
+        for c in 0..each {
+            let (id, name) = (format!("{p}-{c}"), format!("c{c}"));
+            let pod_sandbox_id = sandbox.clone();
+            let container = wire::Container { id, name, pod_sandbox_id, ..container.clone() };
+            list(2, container.write_to_bytes().unwrap());
+        }
+    }
+    listed
+}
+
+#[tokio::test]
+async fn nothing_that_a_tenant_writes_keeps_the_plugin_from_registering() {
+    let longest = "\u{1F600}".repeat(256);
+    let of_domain = |domain: &str| {
+        let names =
+            (0..64).map(|at| format!("{}{domain}/{at:02}{}", "k".repeat(200), "n".repeat(61)));
+        names.map(|name| (name, longest.clone())).collect::<HashMap<_, _>>()
+    };
+    let gpus: Vec<String> = (0..620).map(|at| format!("GPU-{at:08}")).collect();
+    let environment = |list: String| wire::Container {
+        env: vec![format!("NVIDIA_VISIBLE_DEVICES={list}")],
+        ..container("", "", 0)
+    };
+    let annotated =
+        wire::PodSandbox { annotations: of_domain(".cpu-manager.nri.io"), ..pod("", 0) };
+    let crio = (0..64).map(|at| (format!("cpu-quota.crio.io/c{at}"), longest.clone())).collect();
+    let for_crio = wire::PodSandbox { annotations: crio, ..pod("", 0) };
+    let workloads = wire::Container {
+        annotations: of_domain("")
+            .into_iter()
+            .map(|(name, value)| (format!("target.workload.openshift.io/{name}"), value))
+            .collect(),
+        ..container("", "", 0)
+    };
+    for (what, pods) in [
+        ("lists of GPUs", tenants(10, 104, &pod("", 0), &environment(gpus.join(",")))),
+        ("annotations", tenants(100, 1, &annotated, &container("", "", 0))),
+        ("annotations for CRI-O", tenants(200, 1, &for_crio, &container("", "", 0))),
+        ("workloads", tenants(10, 50, &pod("", 0), &workloads)),
+    ] {
+        let mut plugin = PluginProcess::start(Generation::V0_12).await;
+        list(&mut plugin, &pods, PART).await;
+        println!("{what}: {} KiB", peak_kib(&plugin));
+    }
+}
+
+/// The most that a container which shares CPUs may cost.
+const CONTAINER_KIB: u64 = 4;
+
+#[tokio::test]
+async fn a_container_without_exclusive_cpus_takes_little_memory() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    list(&mut plugin, &[], PART).await;
+    let base = peak_kib(&plugin);
+    // As after a restart of the plugin: they have their CPUs.
+    let mut shared = container("", "", 100);
+    shared.linux.mut_or_insert_default().cgroups_path =
+        format!("/kubepods/burstable/pod{0}/{0}{0}", "0123456789abcdef0123456789abcdef");
+    shared
+        .linux
+        .mut_or_insert_default()
+        .resources
+        .mut_or_insert_default()
+        .cpu
+        .mut_or_insert_default()
+        .cpus = "0-15".into();
+    let mut of_class = pod("", 0);
+    of_class.linux.mut_or_insert_default().cgroup_parent =
+        "/kubepods/burstable/pod0123456789abcdef0123456789abcdef".into();
+    for (pods, each) in [(100, 30), (110, 250)] {
+        let mut plugin = PluginProcess::start(Generation::V0_12).await;
+        list(&mut plugin, &tenants(pods, each, &of_class, &shared), PART).await;
+        // The next answer shows that the list was recorded, even if its answer was late.
+        let _ = plugin.runtime.stop(&pod("none", 0), &container("none", "none", 0)).await;
+        let peak = peak_kib(&plugin);
+        let count = (pods * each) as u64;
+        println!(
+            "{pods} pods x {each} containers: {} KiB, {} bytes a container",
+            peak,
+            (peak - base) * 1024 / count
+        );
+        assert!(
+            peak - base < CONTAINER_KIB * count,
+            "{pods} x {each}: {peak} KiB, without any {base}"
+        );
+    }
+}

@@ -22,6 +22,7 @@ use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// How a kernel treats partitions, oldest first. The version does not say which: Linux 6.12 changed from
 /// the first rules to the second within its stable series. 7.0 has the third.
@@ -67,7 +68,8 @@ pub struct CgroupTree {
     possible: CpuSet,
     empties_populated: bool,
     rules: KernelRules,
-    groups: BTreeMap<CgroupPath, Cgroup>,
+    /// Copies of a tree share the cgroups that are the same in both.
+    groups: BTreeMap<CgroupPath, Arc<Cgroup>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,7 +138,7 @@ impl CgroupTree {
     /// Sets whether a cgroup has processes.
     pub fn occupy(&mut self, group: &CgroupPath, occupied: bool) {
         if let Some(group) = self.groups.get_mut(group) {
-            group.occupied = occupied;
+            Arc::make_mut(group).occupied = occupied;
         }
     }
 
@@ -213,13 +215,17 @@ impl CgroupTree {
     /// Records the `cpuset.cpus` of a cgroup, which is made if it does not exist.
     pub fn put(&mut self, group: &CgroupPath, cpus: CpuSet) {
         self.make(group);
-        self.groups.entry(group.clone()).or_default().cpus = cpus;
+        self.known(group).cpus = cpus;
+    }
+
+    fn known(&mut self, group: &CgroupPath) -> &mut Cgroup {
+        Arc::make_mut(self.groups.entry(group.clone()).or_default())
     }
 
     /// Records the partition files of a cgroup, which is made if it does not exist.
     pub(super) fn put_partition(&mut self, group: &CgroupPath, files: PartitionFiles) {
         self.make(group);
-        let group = self.groups.entry(group.clone()).or_default();
+        let group = self.known(group);
         group.partition = files;
         group.flagged = files.state.is_valid();
     }
@@ -450,11 +456,11 @@ impl<'t> KernelModel<'t> {
     }
 
     fn cgroup(&self, group: &CgroupPath) -> Cgroup {
-        self.tree.groups.get(group).copied().unwrap_or_default()
+        self.tree.groups.get(group).map(|group| **group).unwrap_or_default()
     }
 
     fn cgroup_mut(&mut self, group: &CgroupPath) -> &mut Cgroup {
-        self.tree.groups.entry(group.clone()).or_default()
+        self.tree.known(group)
     }
 
     fn siblings(&self, group: &CgroupPath) -> Vec<CgroupPath> {

@@ -1,12 +1,13 @@
 //! [`CgroupPath`]: the path of a cgroup.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// A cgroup, as a path below the root of the hierarchy, without a slash at either end.
 ///
-/// It never leads out of the hierarchy: it has no parts like `..`.
+/// It never leads out of the hierarchy: it has no parts like `..`. Copies share the text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CgroupPath(String);
+pub struct CgroupPath(Arc<str>);
 
 impl CgroupPath {
     /// Reads a path like `/kubepods/podUID/ID`. `None` for the root, and for a path with `.`, `..`, an
@@ -14,7 +15,7 @@ impl CgroupPath {
     pub fn new(path: &str) -> Option<CgroupPath> {
         let path = path.trim_matches('/');
         let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
-        if path.split('/').all(plain) { Some(CgroupPath(path.to_owned())) } else { None }
+        if path.split('/').all(plain) { Some(CgroupPath(path.into())) } else { None }
     }
 
     pub fn as_str(&self) -> &str {
@@ -23,22 +24,22 @@ impl CgroupPath {
 
     /// `None` directly below the root.
     pub fn parent(&self) -> Option<CgroupPath> {
-        self.0.rsplit_once('/').map(|(parent, _)| CgroupPath(parent.to_owned()))
+        self.0.rsplit_once('/').map(|(parent, _)| CgroupPath(parent.into()))
     }
 
     /// The topmost ancestor; `None` directly below the root.
     pub fn top(&self) -> Option<CgroupPath> {
-        self.0.split_once('/').map(|(top, _)| CgroupPath(top.to_owned()))
+        self.0.split_once('/').map(|(top, _)| CgroupPath(top.into()))
     }
 
     pub fn is_below(&self, above: &CgroupPath) -> bool {
-        let rest = self.0.strip_prefix(&above.0);
+        let rest = self.0.strip_prefix(&*above.0);
         rest.is_some_and(|rest| rest.starts_with('/'))
     }
 
     /// All cgroups above this one, from the one directly below the root to its parent.
     pub fn ancestors(&self) -> Vec<CgroupPath> {
-        self.0.match_indices('/').map(|(end, _)| CgroupPath(self.0[..end].to_owned())).collect()
+        self.0.match_indices('/').map(|(end, _)| CgroupPath(self.0[..end].into())).collect()
     }
 }
 

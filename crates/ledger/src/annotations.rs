@@ -25,18 +25,18 @@ pub const DOMAIN: &str = ".cpu-manager.nri.io";
 /// limit bounds the memory and the time that the annotations of one pod can cost.
 pub const MAX_ANNOTATIONS: usize = 64;
 
-/// The most annotations of a pod to read: as many for CRI-O as for this plugin. A pod with more has
-/// too many of one kind.
-pub const MAX_READ: usize = 2 * MAX_ANNOTATIONS;
-
-/// Whether [`Annotations`] reads an annotation of this name.
-pub fn is_read(name: &str) -> bool {
-    is_pod_option(name) || crio::parts(name).is_some()
-}
+/// No value of an annotation for this plugin or for CRI-O is valid that has more bytes, or that begins as
+/// one with more.
+pub const MAX_VALUE: usize = 64;
 
 /// Whether an annotation of this name is meant for this plugin.
 pub fn is_pod_option(name: &str) -> bool {
     name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
+}
+
+/// Whether an annotation of this name is one of those for CRI-O that mean something here.
+pub fn is_for_crio(name: &str) -> bool {
+    crio::parts(name).is_some()
 }
 
 /// A pod's options, by container.
@@ -54,6 +54,8 @@ struct ByContainer {
     others: Asked,
     /// For containers that annotations name, including the pod options for all containers.
     named: BTreeMap<String, Asked>,
+    /// Whether there are more than [`MAX_ANNOTATIONS`]: none counts.
+    is_too_long: bool,
 }
 
 /// The pod options for a container.
@@ -85,6 +87,11 @@ impl Annotations {
 
     pub fn is_left_to_runtime(&self) -> bool {
         self.left_to_runtime
+    }
+
+    /// Whether a pod has so many annotations of a kind that none of them counts.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.own.is_too_long || self.crio.is_too_long
     }
 
     /// The pod options for the container of this name, in annotations for this plugin; with
@@ -119,7 +126,7 @@ impl ByContainer {
 
     /// Those for one container, or for all others.
     fn entry(&mut self, container: Option<&str>) -> &mut Asked {
-        let ByContainer { others, named } = self;
+        let ByContainer { others, named, .. } = self;
         match container {
             None => others,
             Some(container) => named.entry(container.to_owned()).or_insert_with(|| others.clone()),
@@ -134,7 +141,7 @@ impl ByContainer {
         );
         let error = Some(Rejection::new(Reason::PodOptionNotAllowed, message));
         let others = Asked { cpus: Some(Cpus::Shared), error, ..Asked::default() };
-        ByContainer { others, named: BTreeMap::new() }
+        ByContainer { others, named: BTreeMap::new(), is_too_long: true }
     }
 
     fn too_many_for_crio() -> ByContainer {
@@ -143,10 +150,14 @@ impl ByContainer {
              what applies to all of its containers"
         );
         let error = Some(Rejection::new(Reason::PodOptionNotAllowed, message));
-        ByContainer { others: Asked { error, ..Asked::default() }, named: BTreeMap::new() }
+        let others = Asked { error, ..Asked::default() };
+        ByContainer { others, named: BTreeMap::new(), is_too_long: true }
     }
 
     fn of_own<N: AsRef<str>, V: AsRef<str>>(annotations: &[(N, V)]) -> ByContainer {
+        if annotations.len() > MAX_ANNOTATIONS {
+            return ByContainer::too_many();
+        }
         let mut parsed: Vec<_> =
             annotations.iter().map(|(name, value)| parse(name.as_ref(), value.as_ref())).collect();
         // The most specific one comes last. With the name, the first error is always the same.
@@ -192,17 +203,21 @@ impl ByContainer {
 impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Annotations {
     /// Parses a pod's annotations, without those for other programs. The names have to differ.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(all: I) -> Annotations {
-        let read = all.into_iter().filter(|(name, _)| is_read(name.as_ref())).take(MAX_READ + 1);
-        let (own, crio): (Vec<_>, Vec<_>) =
-            read.partition(|(name, _)| is_pod_option(name.as_ref()));
-        // Past the limit, pod options may be among those that were not read.
-        let is_cut = own.len() + crio.len() > MAX_READ;
-        let own = if is_cut || own.len() > MAX_ANNOTATIONS {
-            ByContainer::too_many()
-        } else {
-            ByContainer::of_own(&own)
-        };
-        Annotations { own, crio: ByContainer::of_crio(&crio), left_to_runtime: false }
+        let mut own = Vec::new();
+        let mut crio = Vec::new();
+        for annotation in all {
+            let name = annotation.0.as_ref();
+            if is_pod_option(name) {
+                own.push(annotation);
+            } else if is_for_crio(name) {
+                crio.push(annotation);
+            }
+        }
+        Annotations {
+            own: ByContainer::of_own(&own),
+            crio: ByContainer::of_crio(&crio),
+            left_to_runtime: false,
+        }
     }
 }
 

@@ -6,11 +6,16 @@
 //! runtime describes count as well, if their driver or sysfs shows their NUMA nodes.
 
 use super::books::{Books, PodEntry};
+use super::model::{Container, PodUid};
 use super::node::Node;
+use super::note::{Optional, What};
 use super::terms::Terms;
 use cpuset::NodeSet;
-use placement::{DeviceNodes, TopologyPolicy};
+use placement::{DeviceNodes, Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
+
+/// The most devices of a container that are read of the runtime's description.
+pub const MAX_DEVICES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
@@ -78,14 +83,45 @@ impl Terms {
         container: &str,
         described: &[Device],
     ) -> Terms {
-        let placement = self.pod_options.settings(&node.settings.placement);
-        self.devices = if placement.topology_manager.policy == TopologyPolicy::None {
-            DeviceNodes::NONE
-        } else {
+        self.devices = if self.counts_devices(node) {
             let nodes = counting(pod, container, described).map(|device| device.nodes);
             DeviceNodes::near_cpus(&node.topology, nodes)
+        } else {
+            DeviceNodes::NONE
         };
         self
+    }
+
+    fn counts_devices(&self, node: &Node) -> bool {
+        let placement = self.pod_options.settings(&node.settings.placement);
+        placement.topology_manager.policy != TopologyPolicy::None
+    }
+
+    /// The rejection of a container whose NUMA affinity would be chosen without some of its devices.
+    pub(super) fn too_many_devices(&self, node: &Node, container: &Container) -> Option<Rejection> {
+        if !container.too_many_devices || !self.counts_devices(node) {
+            return None;
+        }
+        let message = format!(
+            "the container has too many devices: more than {MAX_DEVICES} device files, or GPUs in NVIDIA_VISIBLE_DEVICES; \
+             its NUMA affinity depends on them. Name fewer, or set NVIDIA_VISIBLE_DEVICES to all or void"
+        );
+        Some(Rejection::new(Reason::TopologyAffinity, message))
+    }
+}
+
+/// Notes, once a pod, that it has too many annotations, or this container too many devices.
+pub(super) fn note_too_many(books: &mut Books, uid: &PodUid, container: &Container) {
+    let Some(pod) = books.pod_mut(uid) else { return };
+    let (subject, what) = if pod.pod.annotations.are_too_many() {
+        (pod.own_subject(), Optional::Annotations)
+    } else if container.too_many_devices {
+        (pod.subject(container), Optional::Devices)
+    } else {
+        return;
+    };
+    if !std::mem::replace(&mut pod.noted_too_many, true) {
+        books.journal.note(true, subject, What::TooMany(what));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The target setting of each container, and the updates that are due: where it differs from the
 //! applied one. Nothing counts as applied before it was sent.
 
-use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
+use super::books::{Books, Certainty, ContainerEntry, PodEntry};
 use super::event::{Channel, Due};
 use super::node::{Node, Pool};
 use super::order::{CpuChange, OrderedUpdates, in_order};
@@ -10,6 +10,12 @@ use super::setting::{CpuSetting, Reach, Update};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
 use placement::memory_manager::NodeMemoryClaim;
+
+#[cfg(test)]
+thread_local! {
+    /// How often a target setting was computed in this thread.
+    pub(super) static COMPUTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// The target setting of a container; `None` if it stays as it is, as under policy none, or if it is
 /// left alone and on no exclusive CPU.
@@ -23,6 +29,8 @@ pub(super) fn target_setting(
     pod: &PodEntry,
     entry: &ContainerEntry,
 ) -> Option<CpuSetting> {
+    #[cfg(test)]
+    COMPUTED.with(|computed| computed.set(computed.get() + 1));
     if entry.left_alone.is_some() {
         return off_exclusive(node, pool, pod, entry);
     }
@@ -141,9 +149,8 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
 
 pub(super) fn owes(node: &Node, books: &Books, pool: &Pool) -> bool {
     node.assigns()
-        && books.containers().any(|container| {
-            container.entry.waits() || change(node, pool, container, &Channel::Runtime).is_some()
-        })
+        && (books.containers().any(|container| container.entry.waits())
+            || changes(node, books, pool, &Channel::Runtime).next().is_some())
 }
 
 /// Records updates that were sent.
@@ -170,33 +177,50 @@ pub(super) fn record(books: &mut Books, due: &Due) {
     }
 }
 
-/// The change that is due for a container on a channel. A container that is being created cannot be
-/// updated; the answer to its creation has its setting.
-fn change<'a>(
+/// The changes that are due on a channel. A container that is being created cannot be updated; the
+/// answer to its creation has its setting.
+///
+/// Each event asks for these, and a node may have thousands of containers: most have the same target as
+/// the one before them in their pod, which is computed once.
+fn changes<'a>(
+    node: &Node,
+    books: &'a Books,
+    pool: &Pool,
+    channel: &Channel,
+) -> impl Iterator<Item = CpuChange<'a>> {
+    books.pods().flat_map(move |(_, pod)| {
+        let mut last: Option<(&ContainerEntry, Option<CpuSetting>)> = None;
+        let updatable = pod.containers().filter(|(_, entry)| entry.is_updatable());
+        updatable.filter_map(move |(_, entry)| {
+            let to = match last {
+                Some((before, to)) if entry.shares_target_with(before) => to,
+                _ => change(node, pool, pod, entry, channel),
+            };
+            last = Some((entry, to));
+            to.map(|to| CpuChange { entry, to })
+        })
+    })
+}
+
+/// The target setting of a container, if it differs from the applied one.
+fn change(
     node: &Node,
     pool: &Pool,
-    ContainerRef { pod, entry, .. }: ContainerRef<'a>,
+    pod: &PodEntry,
+    entry: &ContainerEntry,
     channel: &Channel,
-) -> Option<CpuChange<'a>> {
-    if !entry.is_updatable() {
-        return None;
-    }
+) -> Option<CpuSetting> {
     let to = target_setting(node, pool, pod, entry)?;
     let differs = match channel {
         Channel::Groups => entry.applied.differs_in_cpus(&to, Certainty::Written),
         Channel::Runtime | Channel::Update(_) => entry.applied.differs(&to),
     };
     let unset = to.mems().is_none() && to.limit().is_none();
-    if differs && !(unset && is_bound_without_cpuset(node, pod, entry)) {
-        Some(CpuChange { entry, to })
-    } else {
-        None
-    }
+    if differs && !(unset && is_bound_without_cpuset(node, pod, entry)) { Some(to) } else { None }
 }
 
 fn steps(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> OrderedUpdates {
-    let changes = books.containers().filter_map(|container| change(node, pool, container, channel));
-    let changes: Vec<CpuChange<'_>> = changes.collect();
+    let changes: Vec<CpuChange<'_>> = changes(node, books, pool, channel).collect();
     let leave = changes.iter().any(|change| change.leaves().is_some());
     let exclusive = changes.iter().filter(|change| change.to.is_exclusive()).count();
     let is_update = matches!(channel, Channel::Update(_));

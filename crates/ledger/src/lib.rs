@@ -96,7 +96,7 @@ mod view;
 pub use annotations::Annotations;
 pub use books::Phase;
 pub use claim::{Claim, KubeletClaim, MemoryClaim, Named};
-pub use devices::{Device, DeviceSource, GivenDevices, PodDevices};
+pub use devices::{Device, DeviceSource, GivenDevices, MAX_DEVICES, PodDevices};
 pub use event::{
     Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, RequestedUpdate,
 };
@@ -106,7 +106,7 @@ pub use model::{
 };
 pub use moves::{Move, MoveOutcome, MovePlan, MoveTotals, NoPlan, Occasion, StayReason};
 pub use namespaces::{Bounds, KnobBounds, Namespaces};
-pub use note::{MoveReason, Note, Subject, What};
+pub use note::{MoveReason, Note, Optional, Subject, What};
 pub use placement::pod_options::Margin;
 pub use policy::{Mechanism, Policy, Stance};
 pub use setting::{CpuSetting, Reach, Update};
@@ -133,6 +133,8 @@ pub struct Ledger {
     pool: Pool,
     reported: Reported,
     view: OnceLock<Arc<View>>,
+    /// See [`Ledger::owes`]; empty after a change of the books.
+    owes: OnceLock<bool>,
 }
 
 /// The state at the last [`Outcome`]. A refused request has no outcome: the next one includes its
@@ -198,7 +200,15 @@ impl Ledger {
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         let reported = Reported::of(&books, &pool);
-        Ledger { node, books, kubelet: Vec::new(), pool, reported, view: OnceLock::new() }
+        Ledger {
+            node,
+            books,
+            kubelet: Vec::new(),
+            pool,
+            reported,
+            view: OnceLock::new(),
+            owes: OnceLock::new(),
+        }
     }
 
     /// This ledger with the memory that the state file of the previous process has, to which the same
@@ -282,6 +292,7 @@ impl Ledger {
             });
         }
         let same_pool = event.decides_nothing();
+        let passes_time = matches!(event, Event::Time(_));
         let mut outcome = Outcome::default();
         let Ledger { node, books, .. } = self;
         match event {
@@ -355,6 +366,9 @@ impl Ledger {
         }
         if same_pool {
             self.view.take();
+            if !passes_time {
+                self.owes.take();
+            }
             debug_assert_eq!(self.check(), Ok(()));
         } else {
             self.recompute();
@@ -370,6 +384,7 @@ impl Ledger {
 
     fn recompute(&mut self) {
         self.view.take();
+        self.owes.take();
         self.pool = self.node.pool(&self.books);
         debug_assert_eq!(self.check(), Ok(()));
     }

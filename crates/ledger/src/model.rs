@@ -298,6 +298,8 @@ pub struct Container {
     pub mems: Option<NodeSet>,
     /// Empty for a container that may use all devices.
     pub described_devices: Vec<DeviceRef>,
+    /// Whether the description has more devices than are read of a container.
+    pub too_many_devices: bool,
     /// The described devices whose NUMA nodes are known. The daemon finds these nodes.
     pub devices: Vec<Device>,
     /// Whether its cgroup is a partition, so that the kernel keeps other containers off
@@ -336,6 +338,7 @@ impl Container {
             runs_on: None,
             mems: None,
             described_devices: Vec::new(),
+            too_many_devices: false,
             devices: Vec::new(),
             partitioned: false,
             outdated: false,

@@ -1,6 +1,7 @@
 //! Notes of the ledger's decisions, for the log.
 
-use super::devices::Device;
+use super::annotations::{DOMAIN, MAX_ANNOTATIONS};
+use super::devices::{Device, MAX_DEVICES};
 use super::model::{ContainerId, LeftAlone};
 use core::time::Duration;
 use cpuset::CpuSet;
@@ -109,6 +110,15 @@ pub enum What {
     },
     /// The runtime itself sets interrupts and latency knobs of the pod.
     LeftToRuntime,
+    /// None of the pod's annotations, or of the container's devices, counts.
+    TooMany(Optional),
+}
+
+/// What a pod's author can write without a limit, and the plugin reads up to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Optional {
+    Annotations,
+    Devices,
 }
 
 /// Why a running container cannot keep its CPUs.
@@ -252,6 +262,14 @@ impl fmt::Display for What {
             What::NoEffect { annotation, why } => {
                 write!(f, "annotation {annotation} has no effect: {why}")
             }
+            What::TooMany(Optional::Annotations) => write!(
+                f,
+                "too many annotations: none counts, as the pod has more than {MAX_ANNOTATIONS} of the form KEY{DOMAIN} or KEY.crio.io"
+            ),
+            What::TooMany(Optional::Devices) => write!(
+                f,
+                "too many devices: none counts for its NUMA affinity, as the container has more than {MAX_DEVICES}"
+            ),
             What::LeftToRuntime => f.write_str(
                 "interrupts and latency knobs are left to the runtime, whose high-performance handler sets them",
             ),

@@ -96,7 +96,7 @@ impl Ledger {
 
     /// Whether updates are due, or containers wait for some.
     pub fn owes(&self) -> bool {
-        due::owes(&self.node, &self.books, &self.pool)
+        *self.owes.get_or_init(|| due::owes(&self.node, &self.books, &self.pool))
     }
 
     /// Whether containers wait for CPUs that others are about to leave.

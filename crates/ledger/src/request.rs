@@ -123,6 +123,13 @@ pub(super) fn granted(
     container: &Container,
     terms: &Terms,
 ) -> Result<Granted, RefusedRequest> {
+    let keeps = pod.container(&container.name).is_some_and(|entry| entry.claim().is_some());
+    if !keeps
+        && terms.exclusive_cpus(pod.pod.qos, &container.cpu).is_some()
+        && let Some(rejection) = terms.too_many_devices(node, container)
+    {
+        return Err((rejection, None));
+    }
     let scope = terms.pod_options.settings(&node.settings.placement).topology_manager.scope;
     let demand = memory::demand(node, books, pod, container, scope);
     let open = match &demand {

@@ -61,7 +61,8 @@ pub struct ContainerCounts {
     pub reserved: usize,
 }
 
-/// A container that exists, or has ended and keeps its CPUs.
+/// A container that exists, or has ended and keeps its CPUs. The sets that most containers have in common
+/// are kept once.
 #[derive(Debug, Clone)]
 pub struct ContainerView {
     pub pod: Arc<Pod>,
@@ -79,20 +80,20 @@ pub struct ContainerView {
     pub asks: Option<usize>,
     pub exclusive: Option<CpuSet>,
     /// The exclusive CPUs that it leaves after the notice of a resize.
-    pub leaving: CpuSet,
+    pub leaving: Arc<CpuSet>,
     pub pool: PoolKind,
     /// The shared CPUs that a container with exclusive CPUs also uses (`cpus: exclusive+shared`).
-    pub shared: CpuSet,
+    pub shared: Arc<CpuSet>,
     /// The own pool of its pod, which it shares; empty if it has only exclusive CPUs or shares the
     /// node's pool.
-    pub own_pool: CpuSet,
+    pub own_pool: Arc<CpuSet>,
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle.
-    pub idle: CpuSet,
+    pub idle: Arc<CpuSet>,
     /// Which of these stay idle.
     pub margin: Margin,
     /// The pod option for exclusive or shared CPUs; without one the kubelet's rule decides.
     pub cpus_pod_option: Option<Cpus>,
-    pub runs_on: CpuSet,
+    pub runs_on: Arc<CpuSet>,
     /// Why it stays on CPUs that another program has set; `None` if it does not.
     pub left_alone: Option<LeftAlone>,
     pub phase: Phase,
@@ -132,15 +133,16 @@ impl View {
     }
 
     pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
-        let mut containers: Vec<ContainerView> = Vec::new();
+        let mut containers = Vec::with_capacity(books.containers().count());
+        let mut sets = Sets::default();
         for container in books.containers() {
             // The containers of a pod follow each other, so they can use the same copy.
-            let last = containers.last().map(|last| &last.pod);
+            let last = containers.last().map(|last: &ContainerView| &last.pod);
             let pod = match last.filter(|pod| pod.uid == *container.uid) {
                 Some(pod) => Arc::clone(pod),
                 None => Arc::new(container.pod.pod.clone()),
             };
-            containers.push(container_view(node, pool, pod, container));
+            containers.push(container_view(node, pool, pod, container, &mut sets));
         }
         let rebalance = node.settings.rebalance.as_ref();
         let isolated = (node.isolated() & node.topology.online()) - node.reserved();
@@ -165,11 +167,31 @@ impl View {
     }
 }
 
+/// Sets of CPUs that containers of a view have: those of the last ones are kept once.
+#[derive(Default)]
+struct Sets {
+    empty: Arc<CpuSet>,
+    last: Arc<CpuSet>,
+}
+
+impl Sets {
+    fn keep(&mut self, cpus: CpuSet) -> Arc<CpuSet> {
+        if cpus.is_empty() {
+            return Arc::clone(&self.empty);
+        }
+        if *self.last != cpus {
+            self.last = Arc::new(cpus);
+        }
+        Arc::clone(&self.last)
+    }
+}
+
 fn container_view(
     node: &Node,
     pool: &Pool,
     described: Arc<Pod>,
     ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
+    sets: &mut Sets,
 ) -> ContainerView {
     // Unless the ledger assigns CPUs, it decides nothing.
     let shares = || {
@@ -193,14 +215,14 @@ fn container_view(
         memory: entry.memory.clone(),
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
-        leaving: entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to),
+        leaving: sets.keep(entry.notice().map_or(CpuSet::EMPTY, |notice| entry.held() - notice.to)),
         pool: pod.pool,
-        shared,
-        own_pool: if claim.is_none() { pod.own_pool() } else { CpuSet::EMPTY },
-        idle: taken - entry.held(),
+        shared: sets.keep(shared),
+        own_pool: sets.keep(if claim.is_none() { pod.own_pool() } else { CpuSet::EMPTY }),
+        idle: sets.keep(taken - entry.held()),
         margin: entry.margin(),
         cpus_pod_option: entry.terms.cpus,
-        runs_on,
+        runs_on: sets.keep(runs_on),
         left_alone: entry.left_alone,
         phase: entry.phase(),
         enforced_by: entry.enforced_by,

@@ -1,7 +1,7 @@
 //! Decodes the runtime's [`Call`]s and encodes [`Answer`]s: pure, without a connection.
 
 use crate::CallError;
-use crate::projection::{Reads, Request};
+use crate::projection::Reads;
 use crate::wire::{
     self, Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox,
 };
@@ -167,45 +167,37 @@ pub enum AnswerKind {
 }
 
 /// Decodes the calls of one connection, except `Configure` and `Shutdown`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Exchange {
-    reads: Reads<'static>,
     /// Parts of a synchronisation that is not complete.
     pods: Vec<PodSandbox>,
     containers: Vec<Container>,
-    listed_bytes: u64,
-}
-
-impl Default for Exchange {
-    /// For a plugin that reads all fields.
-    fn default() -> Exchange {
-        Exchange::new(Reads::ALL)
-    }
 }
 
 impl Exchange {
-    pub fn new(reads: Reads<'static>) -> Exchange {
-        Exchange { reads, pods: Vec::new(), containers: Vec::new(), listed_bytes: 0 }
-    }
-
-    /// Reads a call about pods and containers.
+    /// Reads these fields of a call about pods and containers.
     ///
     /// # Errors
     /// If the call is malformed, too long or unknown. The runtime has to get this error.
-    pub fn decode(&mut self, method: &str, payload: &[u8]) -> Result<Decoded, CallError> {
+    pub fn decode(
+        &mut self,
+        reads: Reads<'_>,
+        method: &str,
+        payload: &[u8],
+    ) -> Result<Decoded, CallError> {
         match method {
             "Synchronize" => {
-                let part = self.read(payload)?;
+                let part = reads.parse(payload)?;
                 self.synchronize(part)
             }
             "CreateContainer" => {
-                let wire::ContainerRequest { pod, container, .. } = self.read(payload)?;
+                let wire::ContainerRequest { pod, container, .. } = reads.parse(payload)?;
                 let container = named(container.unwrap_or_default())?;
                 let kind = AnswerKind::Create(container.id.clone());
                 Ok(Decoded::Call(Call::CreateContainer(pod.unwrap_or_default(), container), kind))
             }
             "UpdateContainer" => {
-                let request: wire::UpdateContainerRequest = self.read(payload)?;
+                let request: wire::UpdateContainerRequest = reads.parse(payload)?;
                 let call = Call::UpdateContainer {
                     pod: request.pod.unwrap_or_default(),
                     container: named(request.container.unwrap_or_default())?,
@@ -214,7 +206,7 @@ impl Exchange {
                 Ok(Decoded::Call(call, AnswerKind::Update))
             }
             "UpdatePodSandbox" => {
-                let request: wire::UpdatePodSandboxRequest = self.read(payload)?;
+                let request: wire::UpdatePodSandboxRequest = reads.parse(payload)?;
                 let pod = request.pod.unwrap_or_default();
                 if pod.id.is_empty() {
                     return ignored(Event::UPDATE_POD_SANDBOX);
@@ -227,7 +219,7 @@ impl Exchange {
                 Ok(Decoded::Call(call, AnswerKind::Empty))
             }
             "ValidateContainerAdjustment" => {
-                let request: wire::ValidateContainerAdjustmentRequest = self.read(payload)?;
+                let request: wire::ValidateContainerAdjustmentRequest = reads.parse(payload)?;
                 let call = Call::ValidateContainerAdjustment {
                     pod: request.pod.unwrap_or_default(),
                     container: named(request.container.unwrap_or_default())?,
@@ -237,7 +229,7 @@ impl Exchange {
                 Ok(Decoded::Call(call, AnswerKind::Validate))
             }
             "StateChange" => {
-                let change: wire::StateChangeEvent = self.read(payload)?;
+                let change: wire::StateChangeEvent = reads.parse(payload)?;
                 let event = change.event.enum_value().unwrap_or(Event::UNKNOWN);
                 lifecycle(
                     event,
@@ -247,11 +239,11 @@ impl Exchange {
             }
             method => match event_of(method) {
                 Some(event) if method.ends_with("PodSandbox") => {
-                    let request: wire::PodRequest = self.read(payload)?;
+                    let request: wire::PodRequest = reads.parse(payload)?;
                     lifecycle(event, request.pod.unwrap_or_default(), Container::new())
                 }
                 Some(event) => {
-                    let wire::ContainerRequest { pod, container, .. } = self.read(payload)?;
+                    let wire::ContainerRequest { pod, container, .. } = reads.parse(payload)?;
                     lifecycle(event, pod.unwrap_or_default(), container.unwrap_or_default())
                 }
                 // After this error, and no other one, a runtime since NRI 0.12 repeats the call as
@@ -261,22 +253,12 @@ impl Exchange {
         }
     }
 
-    fn read<M: Request>(&self, payload: &[u8]) -> Result<M, CallError> {
-        self.reads.parse(payload)
-    }
-
     fn synchronize(&mut self, part: wire::SynchronizeRequest) -> Result<Decoded, CallError> {
         let listed = self.pods.len() + self.containers.len();
-        self.listed_bytes =
-            self.listed_bytes.saturating_add(protobuf::Message::compute_size(&part));
-        let is_long = listed + part.pods.len() + part.containers.len() > MAX_LISTED;
-        if is_long || self.listed_bytes > self.reads.max_listed_bytes {
+        if listed + part.pods.len() + part.containers.len() > MAX_LISTED {
             // The whole list is refused: a plugin that got a list without some containers would treat these
             // as ended.
-            let error = format!(
-                "the list has more than {MAX_LISTED} pods and containers, or more than {} MiB of names",
-                self.reads.max_listed_bytes >> 20
-            );
+            let error = format!("the list has more than {MAX_LISTED} pods and containers");
             log::error!("synchronisation: {error}");
             return Err(CallError::TooLong(error));
         }
@@ -286,7 +268,6 @@ impl Exchange {
             let more = wire::SynchronizeResponse { more: true, ..Default::default() };
             return Ok(Decoded::Answered(encode(&more)?));
         }
-        self.listed_bytes = 0;
         let mut pods = std::mem::take(&mut self.pods);
         let mut containers = std::mem::take(&mut self.containers);
         let listed = pods.len() + containers.len();
@@ -475,11 +456,12 @@ mod tests {
     fn an_event_is_the_same_call_in_both_forms() {
         let pod = PodSandbox { id: "p".into(), ..Default::default() };
         let container = Container { id: "c".into(), ..Default::default() };
-        let mut exchange = Exchange::new(Reads::ALL);
-        let mut decode = |method: &str, payload: Vec<u8>| match exchange.decode(method, &payload) {
-            Ok(Decoded::Call(call, _)) => call,
-            other => panic!("{method}: {other:?}"),
-        };
+        let mut exchange = Exchange::default();
+        let mut decode =
+            |method: &str, payload: Vec<u8>| match exchange.decode(Reads::All, method, &payload) {
+                Ok(Decoded::Call(call, _)) => call,
+                other => panic!("{method}: {other:?}"),
+            };
         let names = [
             "RunPodSandbox",
             "PostUpdatePodSandbox",

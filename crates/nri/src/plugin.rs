@@ -61,10 +61,13 @@ pub struct Configuration {
 /// `await`. All methods of a connection run in the task that runs the connection: one that blocks its
 /// thread delays all others.
 pub trait Plugin: Sync {
-    /// The fields of pods and containers that are read.
-    const READS: Reads<'static> = Reads::ALL;
     /// Why a call that took too long has no answer.
     const LATE: &'static str = "the plugin did not answer in time";
+
+    /// The fields of pods and containers that are read, of each call that arrives from now on.
+    fn reads(&self) -> Reads<'static> {
+        Reads::All
+    }
 
     /// The first call of a connection: the runtime introduces itself.
     ///

@@ -17,17 +17,9 @@ const MAX_KEY: usize = 253 + 1 + 63;
 
 /// What a plugin reads of the runtime's messages.
 #[derive(Debug, Clone, Copy)]
-pub struct Reads<'a> {
-    /// `None` reads everything.
-    pub fields: Option<Fields<'a>>,
-    /// The most bytes of the fields that are read in a synchronisation, which take a multiple of that in
-    /// memory. A longer one is refused.
-    pub max_listed_bytes: u64,
-}
-
-impl Reads<'_> {
-    /// Reads everything. 64 MiB are far more than the list of a node can have.
-    pub const ALL: Reads<'static> = Reads { fields: None, max_listed_bytes: 64 << 20 };
+pub enum Reads<'a> {
+    All,
+    Only(Fields<'a>),
 }
 
 /// The fields that a plugin reads, by message.
@@ -43,7 +35,11 @@ pub struct Fields<'a> {
     pub adjustment: &'a [Field<'a>],
 }
 
-/// A field that a plugin reads, by its number.
+/// A field that a plugin reads, by its number. Fields of what a pod's author chooses have bounds, so that
+/// no pod can fill the memory of a plugin, or the list of all pods: nothing past them is read.
+///
+/// Several fields can have one number. The first one that is meant for an entry of a map or list reads
+/// it, so that entries of one kind never use up the bound of another.
 #[derive(Debug, Clone, Copy)]
 pub enum Field<'a> {
     /// A number, an enum or a bool.
@@ -51,28 +47,31 @@ pub enum Field<'a> {
     Text(u32),
     Message(u32, &'a [Field<'a>]),
     /// A list of messages. One without any of these fields is not read.
-    Messages(u32, &'a [Field<'a>]),
+    Messages {
+        number: u32,
+        fields: &'a [Field<'a>],
+        /// Only messages are read whose fields with these numbers have these values.
+        having: &'a [(u32, u64)],
+        max_entries: usize,
+    },
     /// A map from text to text.
     Texts {
         number: u32,
         is_read: fn(&str) -> bool,
-        /// The most entries that are read.
         max_entries: usize,
         /// The rest of a longer value is not read.
-        max_chars: usize,
+        max_bytes: usize,
     },
-    /// A list of texts.
-    Strings {
+    /// The last text of a list that is meant.
+    LastText {
         number: u32,
         is_read: fn(&str) -> bool,
-        /// The most texts that are read.
-        max_entries: usize,
-        /// Longer texts are not read.
+        /// The rest of a longer text is not read.
         max_bytes: usize,
     },
 }
 
-use Field::{Message as Part, Messages as Parts, Number, Strings, Text, Texts};
+use Field::{LastText, Message as Part, Messages, Number, Text, Texts};
 
 /// A field of a request.
 #[derive(Debug, Clone, Copy)]
@@ -132,9 +131,9 @@ impl Reads<'_> {
     /// # Errors
     /// If the message is malformed; fields that are skipped are not checked.
     pub fn parse<M: Request>(&self, message: &[u8]) -> Result<M, CallError> {
-        let parsed = match &self.fields {
-            None => M::parse_from_bytes(message),
-            Some(fields) => {
+        let parsed = match self {
+            Reads::All => M::parse_from_bytes(message),
+            Reads::Only(fields) => {
                 let fields: Vec<Field<'_>> =
                     M::FIELDS.iter().map(|field| fields.of(*field)).collect();
                 project(message, &fields).and_then(|read| M::parse_from_bytes(&read))
@@ -160,51 +159,81 @@ impl<'a> Fields<'a> {
 /// A message with only these fields of another.
 fn project(message: &[u8], fields: &[Field<'_>]) -> protobuf::Result<Vec<u8>> {
     let mut kept = Vec::new();
-    let mut entries: BTreeMap<u32, usize> = BTreeMap::new();
+    // By index of the field.
+    let mut entries: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut last: BTreeMap<u32, &str> = BTreeMap::new();
     let mut input = CodedInputStream::from_bytes(message);
     let mut start = 0;
     while let Some(tag) = input.read_raw_tag_or_eof()? {
-        match fields.iter().find(|field| field.tag() == tag) {
+        let mut of_tag = fields.iter().enumerate().filter(|(_, field)| field.tag() == tag);
+        match of_tag.clone().next() {
             None => skip_field_for_tag(tag, &mut input)?,
-            Some(Number(_) | Text(_)) => {
+            Some((_, Number(_) | Text(_))) => {
                 skip_field_for_tag(tag, &mut input)?;
                 kept.extend_from_slice(slice(message, start, input.pos())?);
             }
-            Some(Part(number, fields)) => {
+            Some((_, Part(number, fields))) => {
                 let part = project(content(&mut input, message)?, fields)?;
                 CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
             }
-            Some(Parts(number, fields)) => {
-                let part = project(content(&mut input, message)?, fields)?;
-                if !part.is_empty() {
-                    CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
-                }
-            }
-            Some(Strings { number, is_read, max_entries, max_bytes }) => {
-                let text = content(&mut input, message)?;
-                let entries = entries.entry(*number).or_default();
-                if text.len() <= *max_bytes
-                    && *entries < *max_entries
-                    && str::from_utf8(text).is_ok_and(is_read)
-                {
-                    *entries += 1;
-                    kept.extend_from_slice(slice(message, start, input.pos())?);
-                }
-            }
-            Some(Texts { number, is_read, max_entries, max_chars }) => {
-                let (key, value) = entry(content(&mut input, message)?)?;
-                if key.len() <= MAX_KEY && str::from_utf8(key).is_ok_and(is_read) {
-                    let entries = entries.entry(*number).or_default();
-                    if *entries < *max_entries {
-                        *entries += 1;
-                        put_entry(&mut kept, *number, key, beginning(value, *max_chars)?)?;
+            Some((_, Messages { number, .. })) => {
+                let part = content(&mut input, message)?;
+                let numbers = numbers(part)?;
+                let meant = of_tag.find_map(|(at, field)| match field {
+                    Messages { having, fields, max_entries, .. }
+                        if having
+                            .iter()
+                            .all(|(field, value)| numbers.get(field) == Some(value)) =>
+                    {
+                        Some((at, fields, max_entries))
                     }
+                    _ => None,
+                });
+                if let Some((at, fields, max)) = meant {
+                    let part = project(part, fields)?;
+                    if !part.is_empty() && is_within(&mut entries, at, *max) {
+                        CodedOutputStream::vec(&mut kept).write_bytes(*number, &part)?;
+                    }
+                }
+            }
+            Some((_, LastText { number, is_read, max_bytes })) => {
+                if let Ok(text) = str::from_utf8(content(&mut input, message)?)
+                    && is_read(text)
+                {
+                    last.insert(*number, beginning(text, *max_bytes));
+                }
+            }
+            Some((_, Texts { number, .. })) => {
+                let (key, value) = entry(content(&mut input, message)?)?;
+                let name = str::from_utf8(key).ok().filter(|name| name.len() <= MAX_KEY);
+                let meant = of_tag.find_map(|(at, field)| match field {
+                    Texts { is_read, max_entries, max_bytes, .. } if name.is_some_and(is_read) => {
+                        Some((at, max_entries, max_bytes))
+                    }
+                    _ => None,
+                });
+                if let Some((at, max, max_bytes)) = meant
+                    && is_within(&mut entries, at, *max)
+                {
+                    let value = str::from_utf8(value).map_err(io::Error::other)?;
+                    put_entry(&mut kept, *number, key, beginning(value, *max_bytes))?;
                 }
             }
         }
         start = input.pos();
     }
+    for (number, text) in last {
+        CodedOutputStream::vec(&mut kept).write_string(number, text)?;
+    }
     Ok(kept)
+}
+
+/// Counts one more entry of the field at this index, unless it has the most already.
+fn is_within(entries: &mut BTreeMap<usize, usize>, field: usize, max: usize) -> bool {
+    let entries = entries.entry(field).or_default();
+    let within = *entries < max;
+    *entries += usize::from(within);
+    within
 }
 
 impl Field<'_> {
@@ -215,9 +244,9 @@ impl Field<'_> {
             Number(number) => number << 3 | WireType::Varint as u32,
             Text(number)
             | Part(number, _)
-            | Parts(number, _)
+            | Messages { number, .. }
             | Texts { number, .. }
-            | Strings { number, .. } => number << 3 | WireType::LengthDelimited as u32,
+            | LastText { number, .. } => number << 3 | WireType::LengthDelimited as u32,
         }
     }
 }
@@ -250,6 +279,20 @@ fn entry(entry: &[u8]) -> protobuf::Result<(&[u8], &[u8])> {
     Ok((key, value))
 }
 
+/// The numbers in a message by field. If there are several of one, the last one counts.
+fn numbers(message: &[u8]) -> protobuf::Result<BTreeMap<u32, u64>> {
+    let mut numbers = BTreeMap::new();
+    let mut input = CodedInputStream::from_bytes(message);
+    while let Some(tag) = input.read_raw_tag_or_eof()? {
+        if tag & 7 == WireType::Varint as u32 {
+            numbers.insert(tag >> 3, input.read_uint64()?);
+        } else {
+            skip_field_for_tag(tag, &mut input)?;
+        }
+    }
+    Ok(numbers)
+}
+
 fn put_entry(to: &mut Vec<u8>, number: u32, key: &[u8], value: &str) -> protobuf::Result<()> {
     let mut entry = Vec::new();
     CodedOutputStream::vec(&mut entry).write_bytes(1, key)?;
@@ -257,10 +300,12 @@ fn put_entry(to: &mut Vec<u8>, number: u32, key: &[u8], value: &str) -> protobuf
     CodedOutputStream::vec(to).write_bytes(number, &entry)
 }
 
-fn beginning(value: &[u8], chars: usize) -> protobuf::Result<&str> {
-    let value = str::from_utf8(value).map_err(io::Error::other)?;
-    let end = value.char_indices().nth(chars).map(|(end, _)| end);
-    Ok(end.and_then(|end| value.get(..end)).unwrap_or(value))
+/// The longest whole characters of a text that have at most this many bytes.
+fn beginning(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    (0..=bytes).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 fn slice(message: &[u8], start: u64, end: u64) -> protobuf::Result<&[u8]> {
@@ -285,13 +330,13 @@ mod tests {
         };
         let request = wire::PodRequest { pod: Some(pod.clone()).into(), ..Default::default() };
         let bytes = request.write_to_bytes().unwrap();
-        assert_eq!(Reads::ALL.parse::<wire::PodRequest>(&bytes), Ok(request));
+        assert_eq!(Reads::All.parse::<wire::PodRequest>(&bytes), Ok(request));
 
         let annotation =
-            Texts { number: 6, is_read: |key| key == "b", max_entries: 1, max_chars: 3 };
+            Texts { number: 6, is_read: |key| key == "b", max_entries: 1, max_bytes: 5 };
         let fields =
             Fields { pod: &[Text(1), annotation], container: &[], resources: &[], adjustment: &[] };
-        let reads = Reads { fields: Some(fields), ..Reads::ALL };
+        let reads = Reads::Only(fields);
         let read = reads.parse::<wire::PodRequest>(&bytes).unwrap().pod.unwrap();
         assert_eq!((&*read.id, &*read.name), ("id", ""));
         assert_eq!(read.annotations, [("b".to_owned(), "grö".to_owned())].into());

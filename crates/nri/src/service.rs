@@ -43,7 +43,7 @@ impl<'p, P: Plugin> Service<'p, P> {
         progress: watch::Sender<Handshake>,
         updater: Updater,
     ) -> Service<'p, P> {
-        let exchange = Exchange::new(P::READS);
+        let exchange = Exchange::default();
         Service { plugin, progress, updater, timeout: REQUEST_TIMEOUT, exchange }
     }
 
@@ -57,7 +57,7 @@ impl<'p, P: Plugin> Service<'p, P> {
         };
         let deadline = arrived + limit.mul_f64(REPLY_PART);
         match request.method {
-            "Configure" => match P::READS.parse(request.payload) {
+            "Configure" => match self.plugin.reads().parse(request.payload) {
                 Ok(configuration) => self.configure(configuration, deadline),
                 Err(error) => Handled::Now(Err(error)),
             },
@@ -70,7 +70,7 @@ impl<'p, P: Plugin> Service<'p, P> {
                     encode(&wire::Empty::new())
                 }))
             }
-            method => match self.exchange.decode(method, request.payload) {
+            method => match self.exchange.decode(self.plugin.reads(), method, request.payload) {
                 Ok(Decoded::Call(call, kind)) => self.ask(call, kind, deadline),
                 Ok(Decoded::Answered(answer)) => Handled::Now(Ok(answer)),
                 Err(error) => Handled::Now(Err(error)),
@@ -79,7 +79,7 @@ impl<'p, P: Plugin> Service<'p, P> {
     }
 
     fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Handled<'p> {
-        self.exchange = Exchange::new(P::READS);
+        self.exchange = Exchange::default();
         if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
             self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
         }

@@ -126,7 +126,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             container: container.name.clone(),
             exclusive,
             why_shared: if exclusive { None } else { Some(why_shared(&view, container)) },
-            cpus: if exclusive { cpus } else { container.runs_on }.to_string(),
+            cpus: if exclusive { cpus } else { *container.runs_on }.to_string(),
             placement: PlacementStatus::of(&view.topology, &cpus),
             memory: view.memory_of(container).map(ContainerMemoryStatus::of),
         };
@@ -135,7 +135,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             is_pod: false,
             name: report.full_name(),
             cpus,
-            idle: container.idle,
+            idle: *container.idle,
             placement: report.placement.words(&container.idle),
         }));
         placements.push(report);

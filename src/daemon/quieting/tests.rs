@@ -1,7 +1,6 @@
 //! Passes over a copy of the kernel's files, at the times at which the daemon would make them.
 
 use super::*;
-use cpuset::CpuSet;
 use kernel::Linux;
 use ledger::{
     ContainerId, ContainerView, CpuRequest, Ledger, Mechanism, Pod, PodUid, Qos, SandboxId,
@@ -206,16 +205,16 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
         memory: None,
         asks: None,
         exclusive: Some("2-3".parse().unwrap()),
-        leaving: CpuSet::EMPTY,
+        leaving: Arc::default(),
         pool: Default::default(),
-        shared: CpuSet::EMPTY,
-        own_pool: CpuSet::EMPTY,
-        idle: "4".parse().unwrap(),
+        shared: Arc::default(),
+        own_pool: Arc::default(),
+        idle: Arc::new("4".parse().unwrap()),
         margin: Default::default(),
         cpus_pod_option: None,
         interrupts,
         knobs: Knobs::default(),
-        runs_on: "2-3".parse().unwrap(),
+        runs_on: Arc::new("2-3".parse().unwrap()),
         left_alone: None,
         phase: Phase::Running,
         enforced_by: Mechanism::Groups,

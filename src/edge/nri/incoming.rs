@@ -2,17 +2,17 @@
 
 use super::cgroup;
 use super::projection::{
-    CONTAINER_NAME_LABEL, CONTAINERD_CONTAINER_NAME, CRIO_METADATA, POD_NAME_LABEL,
+    CONTAINER_NAME_LABEL, CONTAINERD_CONTAINER_NAME, CRIO_METADATA, MAX_GPUS, POD_NAME_LABEL,
     POD_NAMESPACE_LABEL, POD_UID_LABEL, VISIBLE_GPUS, is_workload,
 };
 use cpuset::{CpuSet, NodeSet};
 use ledger::{
-    Annotations, Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MilliCpu, Pod,
-    PodUid, RequestedUpdate, SandboxId,
+    Annotations, Container, ContainerId, ContainerKind, CpuRequest, DeviceRef, MAX_DEVICES,
+    MilliCpu, Pod, PodUid, RequestedUpdate, SandboxId,
 };
 use nri::wire;
 use placement::memory_manager::{Amounts, MemoryKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The CFS period in microseconds, if the runtime names none: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
@@ -22,9 +22,6 @@ const MAX_PAGE_SIZES: usize = 16;
 
 /// CRI-O acts on its annotations itself in pods whose handler has this in its name.
 const CRIO_HANDLER: &str = "high-performance";
-
-/// The most devices of a container to convert; only privileged containers have more.
-const MAX_DEVICES: usize = 256;
 
 pub(super) fn pod_and_container(
     pod: &wire::PodSandbox,
@@ -100,6 +97,7 @@ fn page_size(text: &str) -> Option<u64> {
 pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> Container {
     let cpu = container.linux.resources.cpu.as_ref();
     let sandbox = non_empty(&container.pod_sandbox_id).unwrap_or(&pod.id);
+    let (described_devices, too_many_devices) = devices(container);
     Container {
         id: ContainerId(container.id.clone()),
         sandbox: SandboxId(sandbox.to_owned()),
@@ -115,7 +113,8 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
             .any(|name| is_workload(name)),
         left_alone: None,
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
-        described_devices: devices(container),
+        too_many_devices,
+        described_devices,
         devices: Vec::new(),
         cgroup: cgroup::of_container(&container.linux.cgroups_path),
         runs_on: None,
@@ -127,35 +126,45 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
     }
 }
 
-/// The device files of a container, and the GPUs that it gets by its environment.
+/// The device files of a container, and the GPUs that it gets by its environment; and whether it has more.
 ///
 /// A privileged container gets all devices of the host, `/dev/kmsg` among them. Its devices are no
 /// reason for a NUMA node.
-fn devices(container: &wire::Container) -> Vec<DeviceRef> {
+fn devices(container: &wire::Container) -> (Vec<DeviceRef>, bool) {
     const KMSG: (i64, i64) = (1, 11);
     let is_kmsg = |device: &wire::LinuxDevice| (device.major, device.minor) == KMSG;
     let devices = &container.linux.devices;
     if devices.iter().any(|device| device.type_ != "b" && is_kmsg(device)) {
-        return Vec::new();
+        return (Vec::new(), false);
     }
     let device = |device: &wire::LinuxDevice| DeviceRef::File {
         block: device.type_ == "b",
         major: device.major,
         minor: device.minor,
     };
-    devices.iter().map(device).chain(gpus(&container.env)).take(MAX_DEVICES).collect()
+    let is_cut = container.env.iter().any(|list| list.len() > MAX_GPUS);
+    let devices = devices.iter().map(device).chain(gpus(&container.env));
+    let mut devices: Vec<DeviceRef> = devices.take(MAX_DEVICES + 1).collect();
+    let too_many = is_cut || devices.len() > MAX_DEVICES;
+    if too_many {
+        devices.clear();
+    }
+    (devices, too_many)
 }
 
 /// The GPUs that NVIDIA's hook adds after the plugins. Only UUIDs count, as device plugins write them:
 /// images set `all`, and an index says nothing without the list that it is for. A part of a GPU (MIG)
-/// has the node of the whole one, which the older form of its name includes.
+/// has the node of the whole one, which the older form of its name includes. Several parts of one are
+/// one device.
 fn gpus(environment: &[String]) -> impl Iterator<Item = DeviceRef> + '_ {
+    let mut known = HashSet::new();
     let mut values = environment.iter().filter_map(|entry| entry.strip_prefix(VISIBLE_GPUS));
     // The last one counts.
     let names = values.next_back().unwrap_or_default().split(',').map(str::trim);
-    names.filter_map(|name| {
+    names.filter_map(move |name| {
         let whole = name.strip_prefix("MIG-").unwrap_or(name).split('/').next()?;
-        whole.starts_with("GPU-").then(|| DeviceRef::Gpu(whole.to_owned()))
+        let is_new = whole.starts_with("GPU-") && known.insert(whole);
+        is_new.then(|| DeviceRef::Gpu(whole.to_owned()))
     })
 }
 
@@ -333,7 +342,7 @@ mod tests {
                 ..Default::default()
             };
             let sent = sent.write_to_bytes().unwrap();
-            let read: wire::ContainerRequest = projection::parse(&sent).unwrap();
+            let read: wire::ContainerRequest = projection::reads(false).parse(&sent).unwrap();
             limits(&read.container.linux.resources)
         };
         let huge = MemoryKind::HugePages;
@@ -387,7 +396,7 @@ mod tests {
     #[test]
     fn device_files_count_unless_a_container_has_all() {
         let file = |block, major, minor| DeviceRef::File { block, major, minor };
-        let described = |files: &[(&str, i64, i64)]| devices(&with_devices(files, &[]));
+        let described = |files: &[(&str, i64, i64)]| devices(&with_devices(files, &[])).0;
         let vfio = ("c", 242, 3);
         let disk = ("b", 259, 0);
         let kmsg = ("c", 1, 11);
@@ -404,12 +413,12 @@ mod tests {
                 ..Default::default()
             };
             let sent = sent.write_to_bytes().unwrap();
-            let read: wire::ContainerRequest = projection::parse(&sent).unwrap();
+            let read: wire::ContainerRequest = projection::reads(false).parse(&sent).unwrap();
             let uuid = |device| match device {
                 DeviceRef::Gpu(uuid) => uuid,
                 file @ DeviceRef::File { .. } => panic!("{file:?}"),
             };
-            devices(&read.container).into_iter().map(uuid).collect()
+            devices(&read.container).0.into_iter().map(uuid).collect()
         };
         assert_eq!(gpus(&["NVIDIA_VISIBLE_DEVICES=GPU-a, GPU-b"]), ["GPU-a", "GPU-b"]);
         // The older form of a part of a GPU; the newer one does not say which GPU it is of.
@@ -423,8 +432,39 @@ mod tests {
             ["GPU-a"]
         );
         assert_eq!(gpus(&["PATH=/bin", "MY_NVIDIA_VISIBLE_DEVICES=GPU-a"]), [""; 0]);
-        let long = format!("NVIDIA_VISIBLE_DEVICES={}", "GPU-a,".repeat(2000));
-        assert_eq!(gpus(&[&long]), [""; 0]);
+    }
+
+    #[test]
+    fn too_many_devices_count_as_none() {
+        let read = |files: &[(&str, i64, i64)], env: &[&str]| {
+            let container = MessageField::some(with_devices(files, env));
+            let sent = wire::ContainerRequest { container, ..Default::default() };
+            let sent = sent.write_to_bytes().unwrap();
+            let read: wire::ContainerRequest = projection::reads(false).parse(&sent).unwrap();
+            let (devices, too_many) = devices(&read.container);
+            (devices.len(), too_many)
+        };
+        let gpus = |n: usize, parts: usize| {
+            let part = |at| format!("MIG-GPU-{:036}/{}/{}", at / parts, at % parts, at % parts);
+            let names: Vec<String> = (0..n).map(part).collect();
+            format!("NVIDIA_VISIBLE_DEVICES={}", names.join(","))
+        };
+        let files = |n| (0..n).map(|minor| ("c", 242, minor)).collect::<Vec<_>>();
+        assert_eq!(read(&files(64), &[]), (64, false));
+        assert_eq!(read(&files(65), &[]), (0, true));
+        assert_eq!(read(&[], &[&gpus(64, 1)]), (64, false));
+        assert_eq!(read(&[], &[&gpus(65, 1)]), (0, true));
+        assert_eq!(read(&[], &[&gpus(64, 8)]), (8, false), "several parts of one are one");
+        assert_eq!(read(&files(60), &[&gpus(5, 1)]), (0, true));
+        // Only the last list counts, however long others are.
+        assert_eq!(read(&[], &[&gpus(10_000, 1), &gpus(1, 1)]), (1, false));
+        assert_eq!(
+            read(&[], &[&format!("NVIDIA_VISIBLE_DEVICES={}", "x".repeat(8192))]),
+            (0, true)
+        );
+        // A privileged container has all devices of the host, in any order.
+        let host = [files(4000), vec![("c", 1, 11)]].concat();
+        assert_eq!(read(&host, &[]), (0, false));
     }
 
     #[test]
@@ -527,7 +567,7 @@ mod tests {
             let sent = wire::PodSandbox { runtime_handler: handler.into(), ..Default::default() };
             let sent = wire::PodRequest { pod: Some(sent).into(), ..Default::default() };
             let sent = sent.write_to_bytes().unwrap();
-            let read: wire::PodRequest = projection::parse(&sent).unwrap();
+            let read: wire::PodRequest = projection::reads(false).parse(&sent).unwrap();
             let converted = pod(&read.pod, None, on_crio);
             assert_eq!(converted.annotations.is_left_to_runtime(), is_left, "{handler} {on_crio}");
         }
@@ -591,7 +631,7 @@ mod tests {
             let sent = wire::Container { state: state.into(), ..Default::default() };
             let sent = wire::SynchronizeRequest { containers: vec![sent], ..Default::default() };
             let sent = sent.write_to_bytes().unwrap();
-            let read: wire::SynchronizeRequest = projection::parse(&sent).unwrap();
+            let read: wire::SynchronizeRequest = projection::reads(false).parse(&sent).unwrap();
             let converted = container(&read.containers[0], &wire::PodSandbox::new());
             assert_eq!(converted.not_started, not_started, "{state:?}");
         }

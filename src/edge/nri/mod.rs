@@ -21,7 +21,7 @@ pub mod projection;
 
 pub use outgoing::updates;
 pub use plugin::events;
-pub use projection::READS;
+pub use projection::reads;
 
 use super::DaemonSender;
 use nri::{Ended, Endpoint, Identity, RunError, Session, SessionError};

@@ -9,6 +9,9 @@ use std::path::{Component, Path};
 /// The same place in images where `/run` is a link to `/var/run`, or `/var/run` one to `/run`.
 const ALSO_MOUNTED: &str = "/var/run/nri-cpu-manager";
 
+/// The most such mounts that a container can have: images and pods have one or two.
+pub(super) const MAX_MOUNTS: usize = 16;
+
 /// Whether a mount here may be above the files, or at their place. Where a path with `..` leads is for the image to say.
 pub(super) fn is_place(destination: &str) -> bool {
     let at = Path::new("/").join(destination);
@@ -28,7 +31,9 @@ fn has_parents(path: &Path) -> bool {
 /// Why the container that this call creates can have no files.
 pub(super) fn obstacle(call: &nri::Call) -> Option<String> {
     let nri::Call::CreateContainer(pod, container) = call else { return None };
-    let why = container.mounts.iter().find_map(|mount| {
+    let too_many = (container.mounts.len() > MAX_MOUNTS)
+        .then(|| format!("more than {MAX_MOUNTS} mounts around them"));
+    let found = container.mounts.iter().find_map(|mount| {
         let nri::wire::Mount { destination, options, .. } = mount;
         if !is_place(destination) {
             None
@@ -39,6 +44,7 @@ pub(super) fn obstacle(call: &nri::Call) -> Option<String> {
         } else {
             None
         }
-    })?;
+    });
+    let why = found.or(too_many)?;
     Some(format!("{}/{}/{}: {why}", pod.namespace, pod.name, container.name))
 }

@@ -2,7 +2,7 @@
 
 use super::exchange::{Asked, answer, asked};
 use super::mounts::obstacle;
-use super::projection::READS;
+use super::projection::reads;
 use crate::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use nri::wire::Event;
 use nri::{Answer, CallError, Configuration, Events, Plugin, Reads, Session};
@@ -23,11 +23,14 @@ pub(super) struct Edge {
     owner: DaemonSender,
     /// Set before any other call: the runtime names itself first.
     on_crio: AtomicBool,
+    /// Whether pods' annotations for CRI-O are read. Set before any call about a pod.
+    for_crio: AtomicBool,
 }
 
 impl Edge {
     pub(super) fn new(session: Session, owner: DaemonSender) -> Edge {
-        Edge { session, owner, on_crio: AtomicBool::new(false) }
+        let (on_crio, for_crio) = (AtomicBool::new(false), AtomicBool::new(false));
+        Edge { session, owner, on_crio, for_crio }
     }
 
     /// If the owner has ended, the reply fails as well.
@@ -37,8 +40,11 @@ impl Edge {
 }
 
 impl Plugin for Edge {
-    const READS: Reads<'static> = READS;
     const LATE: &'static str = "the CPU manager did not decide in time";
+
+    fn reads(&self) -> Reads<'static> {
+        reads(self.for_crio.load(Ordering::Relaxed))
+    }
 
     fn configure(
         &self,
@@ -56,7 +62,11 @@ impl Plugin for Edge {
             updater,
             reply,
         });
-        async move { decided(events_reply).await.map(events) }
+        async move {
+            let subscriptions = decided(events_reply).await?;
+            self.for_crio.store(subscriptions.for_crio, Ordering::Relaxed);
+            Ok(events(subscriptions))
+        }
     }
 
     /// The message is in the owner's queue when this returns, even if the reply comes too late.
@@ -112,7 +122,7 @@ async fn decided<T>(reply: PendingReply<T>) -> Result<T, CallError> {
 
 /// The events that the owner gets with these optional calls, as far as a runtime has them.
 pub fn events(subscriptions: Subscriptions) -> Events {
-    let Subscriptions { before_start, validation } = subscriptions;
+    let Subscriptions { before_start, validation, for_crio: _ } = subscriptions;
     let mut events = Events::ALL.without(BEFORE_START | VALIDATE);
     if before_start {
         events = events | BEFORE_START;

@@ -1,25 +1,26 @@
 //! The fields of the runtime's messages that the plugin reads: little, and bounded for each pod.
 
-use super::mounts::{is_place, is_propagation};
-use ledger::annotations::{MAX_ANNOTATIONS, MAX_READ, is_read};
-use nri::Field::{Message as Part, Messages as Parts, Number, Text};
-use nri::{CallError, Field, Fields, Reads, Request};
+use super::mounts::{MAX_MOUNTS, is_place, is_propagation};
+use ledger::MAX_DEVICES;
+use ledger::annotations::{MAX_ANNOTATIONS, MAX_VALUE, is_for_crio, is_pod_option};
+use nri::Field::{Message as Part, Number, Text};
+use nri::{Field, Fields, Reads};
 
-/// The most entries to read of a map: one more than the ledger accepts, so that it can refuse them.
+/// The most annotations of a kind to read of a pod: one more than the ledger accepts, so that it can
+/// refuse them.
 const MAX_ENTRIES: usize = MAX_ANNOTATIONS + 1;
-/// How many characters to read of a value. Valid ones are shorter, and errors quote fewer.
-const MAX_VALUE: usize = 256;
-/// The most lists of GPUs that are read of a container: the last one counts.
-const MAX_GPU_ENTRIES: usize = 4;
-/// The longest list of GPUs that is read, in bytes: some hundred UUIDs.
-const MAX_GPUS: usize = 8192;
+/// The longest value of a label, and of a runtime's annotation with a container's name.
+const MAX_NAME: usize = 256;
+/// The longest name of a GPU, or of a part of one: `MIG-GPU-`, a UUID of 36 characters, and `/12/12,`.
+const MAX_GPU: usize = 52;
+/// The most bytes of a character in UTF-8.
+const MAX_CHAR: usize = 4;
+/// The longest list of a container's GPUs, with the name of its variable. Of a longer one more is read.
+pub(super) const MAX_GPUS: usize = VISIBLE_GPUS.len() + MAX_DEVICES * MAX_GPU;
 /// The longest path of a mount that is read, in bytes: Linux has no longer ones.
 const MAX_PATH: usize = 4096;
 /// The longest option of a mount that is read, in bytes.
 const MAX_OPTION: usize = 16;
-/// The most bytes of all pods and containers that the plugin reads: some thousand containers have
-/// one MiB.
-const MAX_LISTED_BYTES: u64 = 8 << 20;
 
 pub(super) const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 pub(super) const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
@@ -50,81 +51,88 @@ const RESOURCES: &[Field<'_>] = &[
     Part(3, &[Text(1), Number(2)]), // hugepage_limits: page_size, limit
 ];
 
-const POD: &[Field<'_>] = &[
+const POD: [Field<'_>; 9] = [
     Text(1), // id
     Text(2), // name
     Text(3), // uid
     Text(4), // namespace
-    texts(5, |label| [POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)),
-    Field::Texts {
-        number: 6, // annotations
-        is_read: |name| is_read(name) || is_workload(name),
-        max_entries: MAX_READ + 1,
-        max_chars: MAX_VALUE,
-    },
+    names(5, |label| [POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)),
+    annotations(is_pod_option),
+    workload(6),
     Text(7), // runtime_handler
     // linux: pod_resources and cgroup_parent
     Part(8, &[Part(2, RESOURCES), Text(3)]),
 ];
+
+const POD_FOR_CRIO: [Field<'_>; 10] = {
+    let [id, name, uid, namespace, labels, own, workload, handler, linux, ..] = POD;
+    [id, name, uid, namespace, labels, own, workload, handler, linux, annotations(is_for_crio)]
+};
 
 const CONTAINER: &[Field<'_>] = &[
     Text(1),   // id
     Text(2),   // pod_sandbox_id
     Text(3),   // name
     Number(4), // state
-    texts(5, |label| {
+    names(5, |label| {
         [CONTAINER_NAME_LABEL, POD_UID_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL].contains(&label)
     }),
-    texts(6, |name| {
-        [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&name) || is_workload(name)
-    }),
+    names(6, |name| [CONTAINERD_CONTAINER_NAME, CRIO_METADATA].contains(&name)),
+    workload(6),
     // env
-    Field::Strings {
+    Field::LastText {
         number: 8,
         is_read: |entry| entry.starts_with(VISIBLE_GPUS),
-        max_entries: MAX_GPU_ENTRIES,
-        max_bytes: MAX_GPUS,
+        max_bytes: MAX_GPUS + MAX_CHAR,
     },
     // mounts: destination and options, of few mounts
-    Parts(
-        9,
-        &[
-            Field::Strings { number: 1, is_read: is_place, max_entries: 1, max_bytes: MAX_PATH },
-            Field::Strings {
-                number: 4,
-                is_read: is_propagation,
-                max_entries: 1,
-                max_bytes: MAX_OPTION,
-            },
+    Field::Messages {
+        number: 9,
+        fields: &[
+            Field::LastText { number: 1, is_read: is_place, max_bytes: MAX_PATH },
+            Field::LastText { number: 4, is_read: is_propagation, max_bytes: MAX_OPTION },
         ],
-    ),
-    // linux: devices (type, major, minor), resources and cgroups_path
-    Part(11, &[Part(2, &[Text(2), Number(3), Number(4)]), Part(3, RESOURCES), Text(5)]),
+        having: &[],
+        max_entries: MAX_MOUNTS + 1,
+    },
+    // linux: devices, resources and cgroups_path
+    Part(11, &[devices(KMSG, 1), devices(&[], MAX_DEVICES + 1), Part(3, RESOURCES), Text(5)]),
     Number(14), // created_at
 ];
+
+/// Major and minor number of `/dev/kmsg`. It shows that a container has all devices of the host, which may
+/// come before it.
+const KMSG: &[(u32, u64)] = &[(3, 1), (4, 11)];
 
 /// Of an adjustment: linux.resources.
 const ADJUSTMENT: &[Field<'_>] = &[Part(6, &[Part(2, &[Part(2, CPU)])])];
 
-/// For each call of the runtime.
-pub const READS: Reads<'static> = Reads {
-    fields: Some(Fields {
-        pod: POD,
+/// What is read of each call of the runtime; `for_crio` reads pods' annotations for CRI-O, too.
+pub fn reads(for_crio: bool) -> Reads<'static> {
+    Reads::Only(Fields {
+        pod: if for_crio { &POD_FOR_CRIO } else { &POD },
         container: CONTAINER,
         resources: RESOURCES,
         adjustment: ADJUSTMENT,
-    }),
-    max_listed_bytes: MAX_LISTED_BYTES,
-};
-
-const fn texts(number: u32, is_read: fn(&str) -> bool) -> Field<'static> {
-    Field::Texts { number, is_read, max_entries: MAX_ENTRIES, max_chars: MAX_VALUE }
+    })
 }
 
-/// Decodes what the plugin reads of a message.
-///
-/// # Errors
-/// If the message is malformed, as far as it is read.
-pub fn parse<M: Request>(message: &[u8]) -> Result<M, CallError> {
-    READS.parse(message)
+/// Annotations of a pod's author.
+const fn annotations(is_read: fn(&str) -> bool) -> Field<'static> {
+    Field::Texts { number: 6, is_read, max_entries: MAX_ENTRIES, max_bytes: MAX_VALUE }
+}
+
+/// Only the name of one such annotation says something.
+const fn workload(number: u32) -> Field<'static> {
+    Field::Texts { number, is_read: is_workload, max_entries: 1, max_bytes: 0 }
+}
+
+/// Labels and annotations with names, of which there is a handful.
+const fn names(number: u32, is_read: fn(&str) -> bool) -> Field<'static> {
+    Field::Texts { number, is_read, max_entries: 4, max_bytes: MAX_NAME }
+}
+
+/// Devices of a container: type, major, minor.
+const fn devices(having: &'static [(u32, u64)], max_entries: usize) -> Field<'static> {
+    Field::Messages { number: 2, fields: &[Text(2), Number(3), Number(4)], having, max_entries }
 }

@@ -227,7 +227,7 @@ pub struct RecordStatus {
     pub pod: String,
     pub container: String,
     /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
-    /// `contested`, `left_alone`, `drifted`, `partition_refused`.
+    /// `contested`, `left_alone`, `too_many`, `drifted`, `partition_refused`.
     pub kind: String,
     /// A sentence for people.
     pub text: String,
@@ -445,14 +445,14 @@ impl ContainerStatus {
             cgroup: container.cgroup.as_ref().map(ToString::to_string),
             state: container.phase.name().to_owned(),
             exclusive: has_exclusive,
-            cpus: container.runs_on,
+            cpus: *container.runs_on,
             reserved: container.pool == PoolKind::Reserved,
             left_alone: container.left_alone.map(|why| why.to_string()),
-            shared: container.shared,
-            own_pool: container.own_pool,
+            shared: *container.shared,
+            own_pool: *container.own_pool,
             pool_badge: history.badges.of_own_pool(container),
-            leaving: container.leaving,
-            idle: container.idle,
+            leaving: *container.leaving,
+            idle: *container.idle,
             requested: container.asks,
             placement: PlacementStatus::of(&view.topology, &exclusive),
             memory: view.memory_of(container).map(ContainerMemoryStatus::of),
@@ -547,6 +547,7 @@ fn describe(happened: &Happened) -> (&'static str, String) {
                 What::LeftAlone { .. } => "left_alone",
                 What::NoEffect { .. } => "no_effect",
                 What::LeftToRuntime => "left_to_runtime",
+                What::TooMany(_) => "too_many",
             };
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }

@@ -17,6 +17,8 @@ pub(super) struct EarlierFacts {
     budgets: HashMap<PodUid, (Option<MilliCpu>, Amounts, bool)>,
     /// Pods with pod-level resources. A list does not show these while containers are restarted.
     have_resources: HashSet<PodUid>,
+    /// Pods of which the log says that they have too many annotations or devices.
+    noted_too_many: HashSet<PodUid>,
     /// Containers whose partition the kernel refused.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
@@ -41,10 +43,12 @@ impl EarlierFacts {
             let Pod { budget, limits, .. } = &entry.pod;
             (uid.clone(), (*budget, limits.clone(), entry.resized))
         });
+        let noted_too_many = books.pods().filter(|(_, pod)| pod.noted_too_many);
         let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
         EarlierFacts {
             budgets: budgets.collect(),
             have_resources: have_resources.map(|(uid, _)| uid.clone()).collect(),
+            noted_too_many: noted_too_many.map(|(uid, _)| uid.clone()).collect(),
             fallen_back: fallen_back.map(|entry| entry.id().clone()).collect(),
             requests: claimed
                 .chain(known)
@@ -78,6 +82,7 @@ impl EarlierFacts {
                     pod.pod.limits.clone_from(limits);
                 }
             }
+            pod.noted_too_many = self.noted_too_many.contains(uid);
             pod.has_resources = self.have_resources.contains(uid);
             for (_, entry) in pod.containers_mut() {
                 if self.fallen_back.contains(entry.id()) {

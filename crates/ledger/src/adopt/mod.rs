@@ -13,6 +13,7 @@ mod sources;
 
 use super::books::{AppliedSetting, Books, ContainerEntry, ContainerRef};
 use super::claim::{Claim, KubeletClaim};
+use super::devices::note_too_many;
 use super::due::mems_are_ours;
 use super::identity::identify;
 use super::memory::{self, Records};
@@ -66,6 +67,9 @@ pub(super) fn synchronize(
         enter(node, books, uid, container, applied);
     }
     earlier.restore(books);
+    for (uid, container) in &containers {
+        note_too_many(books, uid, container);
+    }
     own_pool::find(node, books, &containers, &evidence);
     settle(node, books, &containers, evidence);
     memory::adopt(node, books, &containers, memory);

@@ -30,7 +30,8 @@ pub(crate) struct ContainerEntry {
     pub(crate) limits: Amounts,
     /// Its counted memory; `None` if its memory is not counted.
     pub(crate) memory: Option<NodeMemoryClaim>,
-    holding: Option<Holding>,
+    /// On the heap: most containers have none.
+    holding: Option<Box<Holding>>,
     /// Whether it has fewer CPUs than it asks for, or none, because some went offline.
     pub(crate) lacks_cpus: bool,
     pub(crate) terms: Terms,
@@ -163,7 +164,7 @@ impl ContainerEntry {
             None => self.terms.cpus == Some(Cpus::Mixed),
         };
         let holding = Holding { cpus, margin, mixed, notice: None };
-        self.holding = if cpus.is_empty() { None } else { Some(holding) };
+        self.holding = if cpus.is_empty() { None } else { Some(Box::new(holding)) };
         self.enforce_by(self.enforced_by);
     }
 
@@ -179,7 +180,7 @@ impl ContainerEntry {
 
     /// Gives it the exclusive CPUs of its predecessor.
     pub(crate) fn inherit(&mut self, before: &ContainerEntry) {
-        self.holding = before.holding;
+        self.holding.clone_from(&before.holding);
         if self.holding.is_some() {
             self.mark_inherited();
         }
@@ -187,7 +188,7 @@ impl ContainerEntry {
 
     /// Takes its offline CPUs away, if there are any. Then a notice takes effect at once.
     pub(crate) fn drop_offline(&mut self, online: CpuSet) {
-        if let Some(Holding { cpus, margin, notice, .. }) = self.holding
+        if let Some(Holding { cpus, margin, notice, .. }) = self.holding.as_deref().copied()
             && !cpus.is_subset(&online)
         {
             let stays = notice.map_or(cpus, |notice| notice.to);
@@ -205,12 +206,12 @@ impl ContainerEntry {
 
     /// The pending notice. Any other change of its CPUs ends it.
     pub(crate) fn notice(&self) -> Option<Notice> {
-        self.holding?.notice
+        self.holding.as_ref()?.notice
     }
 
     /// Takes away CPUs that another container of its pod gets.
     pub(crate) fn hand_over(&mut self, to_other: CpuSet) {
-        if let Some(Holding { cpus, margin, notice, .. }) = self.holding {
+        if let Some(Holding { cpus, margin, notice, .. }) = self.holding.as_deref().copied() {
             self.assign(cpus - to_other, margin);
             if let Some(notice) = notice {
                 self.announce(notice.to - to_other, notice.at);
@@ -488,12 +489,12 @@ impl ContainerEntry {
     }
 
     pub(crate) fn claim(&self) -> Option<CpuSet> {
-        self.holding.map(|held| held.cpus)
+        self.holding.as_ref().map(|held| held.cpus)
     }
 
     /// [`ContainerEntry::claim`], or the empty set.
     pub(crate) fn held(&self) -> CpuSet {
-        self.holding.map_or(CpuSet::EMPTY, |held| held.cpus)
+        self.holding.as_ref().map_or(CpuSet::EMPTY, |held| held.cpus)
     }
 
     /// Whether it uses shared CPUs in addition to its exclusive ones; then it cannot be a
@@ -504,6 +505,17 @@ impl ContainerEntry {
 
     pub(crate) fn margin(&self) -> Margin {
         self.holding.as_ref().map_or(Margin::NONE, |held| held.margin)
+    }
+
+    /// Whether it shares CPUs and has the target, and the applied setting, of another container of its
+    /// pod.
+    pub(crate) fn shares_target_with(&self, other: &ContainerEntry) -> bool {
+        self.holding.is_none()
+            && other.holding.is_none()
+            && self.left_alone == other.left_alone
+            && self.cpu.limit == other.cpu.limit
+            && self.applied == other.applied
+            && self.memory == other.memory
     }
 
     /// Whether the runtime can update it.
@@ -539,7 +551,9 @@ impl ContainerEntry {
     /// The pod options for further CPUs: those of its pod, but with the margin that its present CPUs
     /// have. If the ledger adopted it without idle CPUs, it stays without.
     pub(crate) fn pod_options(&self) -> PodOptions {
-        let Some(Holding { margin, .. }) = self.holding else { return self.terms.pod_options };
+        let Some(Holding { margin, .. }) = self.holding.as_deref() else {
+            return self.terms.pod_options;
+        };
         let smt = match self.terms.pod_options.smt {
             _ if margin.siblings => Some(Smt::Isolate),
             Some(Smt::Isolate) => None,

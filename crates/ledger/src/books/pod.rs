@@ -43,6 +43,8 @@ pub(crate) struct PodEntry {
     pub(crate) given: BTreeMap<String, GivenDevices>,
     /// Whether the log says that the runtime sets interrupts and latency knobs of this pod.
     pub(crate) noted_runtime: bool,
+    /// Whether the log says that the pod has too many annotations or devices.
+    pub(crate) noted_too_many: bool,
 }
 
 impl PodEntry {
@@ -59,6 +61,7 @@ impl PodEntry {
             has_resources: false,
             given: BTreeMap::new(),
             noted_runtime: false,
+            noted_too_many: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::standby;
 use crate::adopt::recall;
 use crate::books::{AppliedSetting, Books, ContainerEntry};
+use crate::devices::note_too_many;
 use crate::identity::identify;
 use crate::memory;
 use crate::model::{Container, Pod, PodUid};
@@ -32,6 +33,7 @@ pub(crate) fn create(
     match decide(node, books, &uid, container) {
         Some(Ok((terms, Granted { cpus, memory, affinity }))) => {
             enter(node, books, &uid, container, terms, cpus);
+            note_too_many(books, &uid, container);
             memory::enter(books, &uid, container, memory);
             if let (Some(_), Some(pod)) = (affinity, books.pod_mut(&uid)) {
                 pod.affinity = affinity;

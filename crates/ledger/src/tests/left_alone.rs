@@ -71,7 +71,7 @@ fn it_stays_alone_through_resizes_lists_and_settings() {
     let left_alone = Some(LeftAlone::Reserved);
     let moved = Container { left_alone, ..container(&m, "c", "m", 3000) };
     node.event(Admission::Update { pod: m.clone(), container: moved, requested }).unwrap();
-    assert_eq!(node.ledger.view().containers[0].runs_on, cpus("0"));
+    assert_eq!(*node.ledger.view().containers[0].runs_on, cpus("0"));
     assert!(node.ledger.exclusive().is_empty());
     // Its next instance is not on CPUs of another program.
     node.stop("m");

@@ -83,3 +83,33 @@ fn a_revised_decision_follows_later_events() {
     node.ledger.apply(Event::Unbound([s.uid.clone()].into()));
     assert_eq!(begins(&node.ledger.revised(decision)), "0-1,6-15");
 }
+
+/// The work of a creation grows with the pods of the node, not with their containers.
+#[test]
+fn shared_containers_of_a_pod_have_their_target_computed_once() {
+    let computed = |pods: usize, each: usize, milli: u64| {
+        let mut node = Node::new();
+        let others: Vec<Pod> =
+            (0..pods).map(|p| pod(&format!("s{p}"), Qos::Burstable, 100)).collect();
+        let of = |pod: &Pod| {
+            let name = |c| format!("{}-{c}", pod.name);
+            let one = |c| container(pod, &format!("c{c}"), &name(c), 100);
+            (0..each).map(one).collect::<Vec<_>>()
+        };
+        let containers = others.iter().flat_map(of).collect();
+        node.event(Event::Synchronize { pods: others, containers }).unwrap();
+        node.send_due();
+        due::COMPUTED.set(0);
+        let new = guaranteed("new", milli);
+        node.ledger.apply(Event::Time(Duration::from_secs(1)));
+        node.ledger.apply(Event::RunPod(new.clone()));
+        node.ledger.apply(Event::Time(Duration::from_secs(2)));
+        node.create(&new, "c", "new", milli).unwrap();
+        due::COMPUTED.get()
+    };
+    for milli in [500, 2000] {
+        let (few, many) = (computed(10, 1, milli), computed(10, 60, milli));
+        assert_eq!(few, many, "{milli}m, beside 10 containers and 600");
+        assert!(few < 10 * 10, "{milli}m: {few} for 11 pods");
+    }
+}

@@ -619,7 +619,7 @@ proptest! {
             }
             for one in &node.ledger.view().containers {
                 let set = node.set.get(&one.id.0).filter(|_| one.phase != Phase::Ended);
-                prop_assert!(set.is_none_or(|set| *set == one.runs_on), "{} {set:?}", one.id.0);
+                prop_assert!(set.is_none_or(|set| *set == *one.runs_on), "{} {set:?}", one.id.0);
             }
         }
     }

@@ -240,3 +240,70 @@ fn a_container_with_its_own_alignment_is_excluded_from_its_pods_affinity() {
         }
     }
 }
+
+#[test]
+fn too_many_devices_refuse_only_who_gets_cpus_near_them() {
+    let too_many = |pod: &Pod, id: &str, milli| Container {
+        too_many_devices: true,
+        ..container(pod, id, id, milli)
+    };
+    let noted = |node: &mut Node| {
+        let notes = node.ledger.take_notes().into_iter();
+        let noted = notes.filter(|note| note.warning && matches!(note.what, What::TooMany(_)));
+        noted.map(|note| note.to_string()).collect::<Vec<_>>()
+    };
+    let mut node = node_with_devices(TopologyPolicy::BestEffort);
+    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 500));
+    let create = |node: &mut Node, pod: &Pod, container| {
+        node.event(Admission::Create { pod: pod.clone(), container })
+    };
+    let why = create(&mut node, &a, too_many(&a, "a1", 2000)).unwrap_err();
+    assert_eq!(
+        why,
+        "TopologyAffinityError: the container has too many devices: more than 64 device files, or GPUs in \
+         NVIDIA_VISIBLE_DEVICES; its NUMA affinity depends on them. Name fewer, or set NVIDIA_VISIBLE_DEVICES to \
+         all or void"
+    );
+    assert_eq!(noted(&mut node), [""; 0], "the refusal is in the log");
+    for id in ["b1", "b2"] {
+        assert!(create(&mut node, &b, too_many(&b, id, 500)).is_ok(), "it shares CPUs");
+    }
+    let note = "default/b/b1: too many devices: none counts for its NUMA affinity, as the container has more than 64";
+    assert_eq!(noted(&mut node), [note], "once a pod");
+    for _ in 0..2 {
+        let list = Event::Synchronize {
+            pods: vec![b.clone()],
+            containers: vec![too_many(&b, "b1", 500), too_many(&b, "b2", 500)],
+        };
+        node.event(list).unwrap();
+        assert_eq!(noted(&mut node), [""; 0]);
+    }
+    // Without a topology manager no device counts.
+    let mut node = node_with_devices(TopologyPolicy::None);
+    assert!(create(&mut node, &a, too_many(&a, "a1", 2000)).is_ok());
+}
+
+#[test]
+fn a_running_pod_with_too_many_annotations_is_named_once() {
+    let mut node = Node::new();
+    let name = |at| (format!("cpus.cpu-manager.nri.io/container.c{at}"), "shared");
+    let a = Pod { annotations: (0..65).map(name).collect(), ..guaranteed("a", 500) };
+    for expect in [1, 0] {
+        let list = Event::Synchronize {
+            pods: vec![a.clone()],
+            containers: vec![container(&a, "c", "c", 500)],
+        };
+        node.event(list).unwrap();
+        let notes = node.ledger.take_notes();
+        let noted: Vec<_> =
+            notes.iter().filter(|note| matches!(note.what, What::TooMany(_))).collect();
+        assert_eq!(noted.len(), expect, "{notes:?}");
+        for note in noted {
+            assert_eq!(
+                note.to_string(),
+                "default/a: too many annotations: none counts, as the pod has more than 64 of the form \
+                 KEY.cpu-manager.nri.io or KEY.crio.io"
+            );
+        }
+    }
+}

@@ -68,14 +68,24 @@ pub use quieting::{QuietOutcome, QuietPass};
 pub use start::{Machine, NodeAccess};
 pub use step::{CallId, Effect, Input};
 
+use log::Level;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use std::future::pending;
+use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
+use wording::Repeats;
 
 /// The nice value of work that nothing waits for.
 const LEAST_PRIORITY: i32 = 19;
+
+/// Logs a line about a condition that may last, with how often it has occurred, unless it was logged recently.
+fn log_repeated(repeats: &mut Repeats, level: Level, line: &str, now: Instant) {
+    if let Some(times) = repeats.occurred(line, now) {
+        log::log!(level, "{line}{times}");
+    }
+}
 
 /// Does work that may block on another thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

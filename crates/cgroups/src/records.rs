@@ -23,6 +23,8 @@ pub struct CgroupRecords {
     title: String,
     groups: BTreeMap<CgroupPath, CgroupRecord>,
     unsaved: bool,
+    /// Why the last write of the file has failed.
+    pub(super) failure: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,7 +59,7 @@ impl CgroupRecords {
                 BTreeMap::new()
             }
         };
-        CgroupRecords { file: Some(file), title, groups, unsaved: false }
+        CgroupRecords { file: Some(file), title, groups, unsaved: false, failure: None }
     }
 
     pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
@@ -92,11 +94,13 @@ impl CgroupRecords {
             return;
         }
         match file.replace(self.text().as_bytes()) {
-            Ok(()) => self.unsaved = false,
-            Err(error) => log::warn!(
-                "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
-                file.path().display()
-            ),
+            Ok(()) => {
+                self.unsaved = false;
+                self.failure = None;
+            }
+            Err(error) => {
+                self.failure = Some(format!("cannot write {}: {error}", file.path().display()));
+            }
         }
     }
 

@@ -220,6 +220,7 @@ impl Ledger {
     /// Pods whose end the daemon has to detect, as the runtime may not report it.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
         self.books.deserted().map(|pod| Deserted {
+            name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
             sandbox: pod.pod.sandbox.clone(),
             group: pod.group(),
             removed: pod.is_empty(),

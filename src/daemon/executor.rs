@@ -12,7 +12,7 @@ use super::poller::Poller;
 use super::quieting::QuietOutcome;
 use super::start::{Machine, NodeAccess};
 use super::step::{CallId, Effect, Input};
-use super::{blocking, in_background, result_of};
+use super::{blocking, in_background, log_repeated, result_of};
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
@@ -20,6 +20,7 @@ use crate::exclusivity::Watch;
 use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
 use kernel::Linux;
+use log::Level;
 use nri::Updater;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use wording::Repeats;
 
 /// The core, and everything that outlasts its steps.
 #[derive(Debug)]
@@ -41,7 +43,8 @@ pub struct Executor {
     groups: Watch,
     quotas: Watch,
     saving: Option<JoinHandle<Result<(), StateError>>>,
-    calling: Option<JoinHandle<bool>>,
+    calling: Option<JoinHandle<Result<(), String>>>,
+    repeats: Repeats,
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
     finding: Option<JoinHandle<FoundDevices>>,
@@ -89,6 +92,7 @@ impl Executor {
             quotas: Watch::default(),
             saving: None,
             calling: None,
+            repeats: Repeats::default(),
             checking: None,
             finder,
             finding: None,
@@ -147,9 +151,11 @@ impl Executor {
                 Effect::Update(updates) => {
                     let updater = self.updater.clone();
                     self.calling = Some(tokio::spawn(async move {
-                        let Some(updater) = updater else { return false };
+                        let Some(updater) = updater else {
+                            return Err("the runtime has disconnected".to_owned());
+                        };
                         let made = updater.update(edge::nri::updates(&updates)).await;
-                        made.inspect_err(|error| log::warn!("{error}")).is_ok()
+                        made.map_err(|error| error.to_string())
                     }));
                 }
                 Effect::Check(pass) => {
@@ -194,7 +200,13 @@ impl Executor {
         let due = self.owner.as_deref().and_then(Owner::due).map(Instant::from_std);
         tokio::select! {
             result = ended(&mut self.saving) => Input::Saved(result),
-            made = ended(&mut self.calling) => Input::Updated(made),
+            made = ended(&mut self.calling) => {
+                if let Err(error) = &made {
+                    let now = Instant::now().into_std();
+                    log_repeated(&mut self.repeats, Level::Warn, error, now);
+                }
+                Input::Updated(made.is_ok())
+            }
             found = ended(&mut self.checking) => Input::Checked(found),
             found = ended(&mut self.finding) => Input::Devices(found),
             outcome = received(&mut self.quieting) => Input::Quieted(outcome),

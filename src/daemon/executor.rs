@@ -155,7 +155,7 @@ impl Executor {
                             return Err("the runtime has disconnected".to_owned());
                         };
                         let made = updater.update(edge::nri::updates(&updates)).await;
-                        made.map_err(|error| error.to_string())
+                        made.map(drop).map_err(|error| error.to_string())
                     }));
                 }
                 Effect::Check(pass) => {

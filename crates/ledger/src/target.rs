@@ -57,7 +57,7 @@ pub struct Holder {
 /// than its last start), or the kubelet is between two attempts to create its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deserted {
-    /// Namespace and name.
+    /// For people.
     pub name: String,
     pub sandbox: SandboxId,
     /// Its cgroup, which exists as long as the pod does; `None` if the runtime does not report it.

@@ -71,9 +71,19 @@ pub use step::{CallId, Effect, Input};
 pub use threads::{Threads, runtime};
 
 use crate::worker::Worker;
+use log::Level;
 use std::future::pending;
+use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
+use wording::Repeats;
+
+/// Logs a line about a condition that may last, with how often it has occurred, unless it was logged recently.
+fn log_repeated(repeats: &mut Repeats, level: Level, line: &str, now: Instant) {
+    if let Some(times) = repeats.occurred(line, now) {
+        log::log!(level, "{line}{times}");
+    }
+}
 
 /// Does work that may block on one of tokio's threads, which exist from the start.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {

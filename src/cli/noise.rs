@@ -133,6 +133,9 @@ fn observe(
             seconds: 0.0,
             samples: 0,
             visibility: Visibility::InterruptsOnly,
+            threads_read: 0,
+            threads_unread: 0,
+            sample_milliseconds: None,
             interrupts_error: None,
             containers: Vec::new(),
         });

@@ -367,6 +367,10 @@ fn write_noise(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     }
     let Some(noise) = &node.noise else { return Ok(()) };
     writeln!(f, "noise on exclusive CPUs in {:.0} s: {}", noise.seconds, verdicts(noise))?;
+    if let Some(milliseconds) = noise.sample_milliseconds {
+        let threads = count(noise.threads_read as u64, "thread");
+        writeln!(f, "  a sample reads {threads} in {milliseconds} ms")?;
+    }
     for line in noise.hidden() {
         writeln!(f, "  {line}")?;
     }

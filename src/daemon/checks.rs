@@ -6,6 +6,7 @@ use crate::exclusivity::{Isolation, IsolationFiles};
 use crate::verify::Verifier;
 use cpuset::CpuSet;
 use ledger::{Holder, Ledger, Target};
+use std::io;
 use std::time::Instant;
 #[derive(Debug)]
 pub struct Findings {
@@ -88,15 +89,10 @@ impl Checks {
         self.is_running = false;
     }
 
-    /// Lets the processes of a container that inherited this mask run on all of its CPUs. Returns
-    /// whether that worked. Without a verifier there is no finding to repair.
-    pub(super) fn widen(&self, target: &Target, mask: CpuSet) -> bool {
-        let Some(verifier) = &self.verifier else { return true };
-        let widened = verifier.widen(target, mask);
-        widened
-            .inspect_err(|error| {
-                log::warn!("{}: cannot change its affinity: {error}", target.subject);
-            })
-            .is_ok()
+    /// Lets the processes of a container that inherited this mask run on all of its CPUs.
+    /// Without a verifier there is no finding to repair.
+    pub(super) fn widen(&self, target: &Target, mask: CpuSet) -> io::Result<()> {
+        let Some(verifier) = &self.verifier else { return Ok(()) };
+        verifier.widen(target, mask)
     }
 }

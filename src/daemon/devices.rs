@@ -10,13 +10,12 @@ use ledger::{
     Admission, Call, Container, Device, DeviceRef, DeviceSource, Event, GivenDevices, PodDevices,
 };
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use topology::sysfs::{self, Gpu};
+use wording::Repeats;
 
 /// The major number of NVIDIA's character devices.
 const NVIDIA: i64 = 195;
-/// The log repeats after this time that the kubelet does not answer.
-const REMINDER: Duration = Duration::from_secs(600);
 
 /// The result of [`Effect::FindDevices`](super::Effect::FindDevices).
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub(super) struct Devices {
     /// Whether pods have started since the last search began.
     is_due: bool,
     is_searching: bool,
-    reminded: Option<Instant>,
+    repeats: Repeats,
 }
 
 impl Devices {
@@ -71,19 +70,19 @@ impl Devices {
             }
             Some(Ok(pods)) => {
                 if let KubeletDevices::Fails(_) = self.kubelet {
-                    log::info!("devices: the kubelet says again where they are");
+                    let line = "devices: the kubelet says again where they are";
+                    if let Some(times) = self.repeats.occurred(line, now) {
+                        log::info!("{line}{times}");
+                    }
                 }
                 self.kubelet = KubeletDevices::Answers;
                 Some(Event::Devices(pods))
             }
             Some(Err(why)) => {
-                let is_new = !matches!(self.kubelet, KubeletDevices::Fails(_));
-                let is_due = self.reminded.is_none_or(|at| REMINDER <= now.duration_since(at));
-                if is_new || is_due {
-                    self.reminded = Some(now);
+                if let Some(times) = self.repeats.occurred(&why, now) {
                     log::warn!(
                         "devices: the kubelet does not say on which NUMA nodes they are: {why}; \
-                         containers are placed by what drivers and /sys say"
+                         containers are placed by what drivers and /sys say{times}"
                     );
                 }
                 self.kubelet = KubeletDevices::Fails(why);

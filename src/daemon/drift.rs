@@ -3,14 +3,19 @@
 //! A finding is a drift only if it is no delay ([`Suspects`]). [`Repair::of`] chooses a safe repair,
 //! and the owner makes it, one drift after the other, as the kernel can be slow.
 
+use super::log_repeated;
 use super::pace::Pace;
 use super::suspects::{DriftingContainer, Suspects};
 use crate::verify::Drift;
 use cpuset::CpuSet;
 use ledger::Target;
+use log::Level;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Instant;
+use wording::{Repeats, count, few};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repair {
     /// Bring all cgroups to their required values.
@@ -95,6 +100,16 @@ pub(super) struct DriftWatcher {
     /// Confirmed drifts since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
     pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Repairs that the log does not have yet, by kind and action.
+    unlogged: BTreeMap<(&'static str, &'static str), UnloggedDrifts>,
+    repeats: Repeats,
+}
+
+/// The line of the first container, and the names of the others.
+#[derive(Debug)]
+struct UnloggedDrifts {
+    line: String,
+    others: Vec<String>,
 }
 
 impl DriftWatcher {
@@ -104,6 +119,8 @@ impl DriftWatcher {
             confirmed: VecDeque::new(),
             drifts: Drift::KINDS.map(|kind| (kind, 0)).into(),
             repairs: BTreeMap::new(),
+            unlogged: BTreeMap::new(),
+            repeats: Repeats::default(),
         }
     }
 
@@ -129,14 +146,34 @@ impl DriftWatcher {
         !self.confirmed.is_empty()
     }
 
-    /// Counts and logs a repair. Returns the CPUs that the drift differs from.
+    /// Counts a repair, which [`DriftWatcher::log`] logs with those of other containers. Returns the CPUs that the drift differs from.
     pub(super) fn count(&mut self, target: &Target, drift: &Drift, action: Action) -> CpuSet {
         *self.drifts.entry(drift.kind()).or_default() += 1;
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
         let cpus_of_target = compared(target, drift);
         let cpus = wording::cpus(cpus_of_target);
-        log::warn!("{}: should have {cpus}, but {drift}: {action}", target.subject);
+        let container = target.subject.to_string();
+        match self.unlogged.entry((drift.kind(), action.name())) {
+            Entry::Occupied(mut first) => first.get_mut().others.push(container),
+            Entry::Vacant(entry) => {
+                let line = format!("{container}: should have {cpus}, but {drift}: {action}");
+                entry.insert(UnloggedDrifts { line, others: Vec::new() });
+            }
+        }
         cpus_of_target
+    }
+
+    /// Logs the repairs since the last call, a line for each kind.
+    pub(super) fn log(&mut self, now: Instant) {
+        for ((kind, action), UnloggedDrifts { line, others }) in std::mem::take(&mut self.unlogged)
+        {
+            if others.is_empty() {
+                log_repeated(&mut self.repeats, Level::Warn, &line, now);
+            } else if let Some(times) = self.repeats.occurred(&format!("{kind} {action}"), now) {
+                let containers = count(others.len(), "other container");
+                log::warn!("{line}, as well as {containers} ({}){times}", few(others));
+            }
+        }
     }
 }
 

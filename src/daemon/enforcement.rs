@@ -3,6 +3,7 @@
 
 mod writes;
 
+use super::log_repeated;
 use crate::clock::ago;
 use crate::config::Config;
 use crate::exclusivity::{Exclusivity, Means, NodeLayout, consequence};
@@ -14,14 +15,18 @@ use cgroups::{
 use cpuset::{CgroupPath, PartitionType};
 use kernel::Kernel;
 use ledger::{Call, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target};
+use log::Level;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wording::count;
+use wording::{Repeats, count, few};
 
 /// The time between two checks for CPUs that a container was about to leave.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// A condition of the log.
+const LEFTOVERS: &str = "leftovers";
 
 #[derive(Debug)]
 pub(super) struct Enforcement {
@@ -41,6 +46,7 @@ pub(super) struct Enforcement {
     refused_at: Option<Instant>,
     pub(super) refusals: u64,
     pub(super) errors: u64,
+    repeats: Repeats,
 }
 
 /// What a pass has changed.
@@ -115,6 +121,7 @@ impl Enforcement {
             refused_at: None,
             refusals: 0,
             errors: 0,
+            repeats: Repeats::default(),
         }
     }
 
@@ -172,7 +179,7 @@ impl Enforcement {
         if ledger.stance() != Stance::Assign {
             // What could not be reverted waits for the next check of all.
             if scope != Scope::Binding || self.state != Written::Leftovers {
-                self.revert(ledger);
+                self.revert(ledger, now);
             }
             return BindOutcome::default();
         }
@@ -199,17 +206,18 @@ impl Enforcement {
         let unbound_before = std::mem::replace(&mut self.unbound, unbound);
         let mut bound = BindOutcome::default();
         if before.distrusted.keys().ne(report.distrusted.keys()) {
-            log_distrusted(&before.distrusted, &report.distrusted);
+            log_distrusted(&mut self.repeats, &before.distrusted, &report.distrusted, now);
             let distrusted = report.distrusted.keys().cloned().collect();
             bound.events.push(Event::Distrusted(distrusted));
         }
         if unbound_before.keys().ne(self.unbound.keys()) {
-            log_unbound(&unbound_before, &self.unbound);
+            log_unbound(&mut self.repeats, &unbound_before, &self.unbound, now);
             bound.events.push(Event::Unbound(self.unbound.keys().cloned().collect()));
         }
         if !report.refused.is_empty() || !report.ended.is_empty() {
-            self.name_partitions(ledger, &mut bound);
+            self.name_partitions(ledger, &mut bound, now);
         }
+        self.log_unrecorded(now);
         if !self.report.pinned.is_empty() {
             log::info!(
                 "list: exclusive CPUs set for {}, which ran on others",
@@ -226,7 +234,7 @@ impl Enforcement {
     }
 
     /// Adds the containers whose partitions the last pass could not make, or has found ended.
-    fn name_partitions(&self, ledger: &Ledger, bound: &mut BindOutcome) {
+    fn name_partitions(&mut self, ledger: &Ledger, bound: &mut BindOutcome, now: Instant) {
         for target in ledger.targets() {
             let Some(group) = &target.cgroup else { continue };
             if let Some(state) = self.report.ended.get(group) {
@@ -234,7 +242,11 @@ impl Enforcement {
             }
             if let Some(why) = self.report.refused.get(group) {
                 let subject = &target.subject;
-                log::warn!("{subject}: no partition: groups keep others off its CPUs: {why}");
+                if let Some(times) = self.repeats.occurred(&subject.to_string(), now) {
+                    log::warn!(
+                        "{subject}: no partition: groups keep others off its CPUs: {why}{times}"
+                    );
+                }
                 bound.events.push(Event::PartitionRefused(subject.id.clone()));
                 bound.refused.push((target, why.clone()));
             }
@@ -243,7 +255,7 @@ impl Enforcement {
 
     /// Reverts the writes into cgroups: containers are on their CPUs by other means. What cannot be
     /// reverted is tried again with the next check of all.
-    pub(super) fn revert(&mut self, ledger: &Ledger) {
+    pub(super) fn revert(&mut self, ledger: &Ledger, now: Instant) {
         let all = self.groups.undo(ledger.possible());
         self.state = if all.errors.is_empty() { Written::Nothing } else { Written::Leftovers };
         let undone = all.groups + all.quotas + all.partitions;
@@ -251,8 +263,23 @@ impl Enforcement {
             let partitions = all.partitions;
             log::info!("cgroups restored: {undone} (cpuset partitions ended: {partitions})");
         }
-        for error in all.errors {
-            log::warn!("cannot restore a cgroup, trying again at the next check: {error}");
+        if !all.errors.is_empty()
+            && let Some(times) = self.repeats.occurred(LEFTOVERS, now)
+        {
+            let errors = few(all.errors);
+            log::warn!("cannot restore a cgroup, trying again at the next check: {errors}{times}");
+        }
+        self.log_unrecorded(now);
+    }
+
+    /// Logs that the record of written values could not be saved.
+    fn log_unrecorded(&mut self, now: Instant) {
+        if let Some(why) = self.groups.unrecorded()
+            && let Some(times) = self.repeats.occurred(why, now)
+        {
+            log::warn!(
+                "{why}; after a restart, cgroup CPUs count as set by another program{times}"
+            );
         }
     }
 
@@ -281,18 +308,31 @@ impl Enforcement {
     }
 }
 
-fn log_distrusted(before: &BTreeMap<CgroupPath, String>, now: &BTreeMap<CgroupPath, String>) {
-    for (group, why) in now.iter().filter(|(group, _)| !before.contains_key(group)) {
-        log::warn!("{group}: setting each cgroup below it individually: {why}");
+fn log_distrusted(
+    repeats: &mut Repeats,
+    before: &BTreeMap<CgroupPath, String>,
+    distrusted: &BTreeMap<CgroupPath, String>,
+    now: Instant,
+) {
+    for (group, why) in distrusted.iter().filter(|(group, _)| !before.contains_key(group)) {
+        let line = format!("{group}: setting each cgroup below it individually: {why}");
+        log_repeated(repeats, Level::Warn, &line, now);
     }
-    for group in before.keys().filter(|group| !now.contains_key(group)) {
-        log::info!("{group}: relied on again");
+    for group in before.keys().filter(|group| !distrusted.contains_key(group)) {
+        let line = format!("{group}: relied on again");
+        log_repeated(repeats, Level::Info, &line, now);
     }
 }
 
-fn log_unbound(before: &BTreeMap<PodUid, String>, now: &BTreeMap<PodUid, String>) {
-    for (pod, why) in now.iter().filter(|(pod, _)| !before.contains_key(pod)) {
-        log::warn!("pod {pod}: falling back to runtime updates: {why}");
+fn log_unbound(
+    repeats: &mut Repeats,
+    before: &BTreeMap<PodUid, String>,
+    unbound: &BTreeMap<PodUid, String>,
+    now: Instant,
+) {
+    for (pod, why) in unbound.iter().filter(|(pod, _)| !before.contains_key(pod)) {
+        let line = format!("pod {pod}: falling back to runtime updates: {why}");
+        log_repeated(repeats, Level::Warn, &line, now);
     }
 }
 

@@ -13,7 +13,7 @@ use super::quieting::QuietOutcome;
 use super::start::{Machine, NodeAccess};
 use super::step::{CallId, Effect, Input};
 use super::threads::Threads;
-use super::{blocking, given_to, result_of};
+use super::{blocking, given_to, log_repeated, result_of};
 use crate::checkpoint::{SavedClaims, StateDir, StateError};
 use crate::config::{self, Config, Follower, Reading};
 use crate::edge::{self, Refusal, Response, Subscriptions};
@@ -22,6 +22,7 @@ use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
 use crate::worker::Worker;
 use kernel::Linux;
+use log::Level;
 use nri::Updater;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
+use wording::Repeats;
 
 /// The core, and everything that outlasts its steps.
 #[derive(Debug)]
@@ -45,7 +47,9 @@ pub struct Executor {
     saving: Option<JoinHandle<Save>>,
     /// Whether the state directory is another one than before.
     has_new_directory: bool,
-    calling: Option<JoinHandle<bool>>,
+    /// What is wrong is `None` if the runtime had gone before the call.
+    calling: Option<JoinHandle<Result<(), Option<String>>>>,
+    repeats: Repeats,
     checking: Option<JoinHandle<Findings>>,
     finder: Arc<DeviceFinder>,
     finding: Option<JoinHandle<FoundDevices>>,
@@ -106,6 +110,7 @@ impl Executor {
             saving: None,
             has_new_directory: false,
             calling: None,
+            repeats: Repeats::default(),
             checking: None,
             finder,
             finding: None,
@@ -165,9 +170,9 @@ impl Executor {
                 Effect::Update(updates) => {
                     let updater = self.updater.clone();
                     self.calling = Some(tokio::spawn(async move {
-                        let Some(updater) = updater else { return false };
+                        let Some(updater) = updater else { return Err(None) };
                         let made = updater.update(edge::nri::updates(&updates)).await;
-                        made.inspect_err(|error| log::warn!("{error}")).is_ok()
+                        made.map(drop).map_err(|error| Some(error.to_string()))
                     }));
                 }
                 Effect::Check(pass) => {
@@ -225,7 +230,13 @@ impl Executor {
                     result => Input::Saved(result),
                 }
             }
-            made = ended(&mut self.calling) => Input::Updated(made),
+            made = ended(&mut self.calling) => {
+                if let Err(Some(error)) = &made {
+                    let now = Instant::now().into_std();
+                    log_repeated(&mut self.repeats, Level::Warn, error, now);
+                }
+                Input::Updated(made.is_ok())
+            }
             found = ended(&mut self.checking) => Input::Checked(found),
             found = ended(&mut self.finding) => Input::Devices(found),
             outcome = received(&mut self.quieting) => Input::Quieted(outcome),

@@ -11,6 +11,7 @@ use ledger::{ContainerId, Ledger, Reach, Target};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use topology::Topology;
+use wording::{Repeats, short_id};
 
 /// How often to check whether a container has left its old CPUs.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -29,6 +30,7 @@ pub(super) struct ExposedFiles {
     /// Whether containers may have directories that are not among `files`: those that ran while the
     /// kubelet's CPU manager was active.
     pub(super) unadopted: bool,
+    repeats: Repeats,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +87,7 @@ impl ExposedFiles {
             due: None,
             outdated: false,
             unadopted: false,
+            repeats: Repeats::default(),
         }
     }
 
@@ -105,11 +108,12 @@ impl ExposedFiles {
         reach: Reach,
         housekeeping: CpuSet,
         machine: &Topology,
+        now: Instant,
     ) -> Option<String> {
         let held = reach.all();
         let shown = Shown { held, target: reach, announced: None, planned: None, housekeeping };
-        if !self.write(id, shown, machine) {
-            self.remove(id);
+        if !self.write(id, shown, machine, now) {
+            self.remove(id, now);
             return None;
         }
         self.directories.path(id)?.into_os_string().into_string().ok()
@@ -123,14 +127,14 @@ impl ExposedFiles {
         now: Instant,
     ) {
         if std::mem::take(&mut self.unadopted) {
-            self.adopt(ledger, verifier);
+            self.adopt(ledger, verifier, now);
         }
         self.outdated = false;
         for (id, files) in self.files.clone() {
             let shown = match files {
                 Files::Left => continue,
                 _ if !ledger.knows(&id) => {
-                    self.remove(&id);
+                    self.remove(&id, now);
                     continue;
                 }
                 Files::Stay => continue,
@@ -147,7 +151,7 @@ impl ExposedFiles {
                 // Until a check shows more, it may be on all CPUs that its files have named.
                 let held = shown.held | shown.target.all();
                 let shown = Shown { held, target: reach, announced, planned: None, housekeeping };
-                self.write(&id, shown, ledger.topology());
+                self.write(&id, shown, ledger.topology(), now);
             }
         }
         self.schedule(now);
@@ -155,14 +159,14 @@ impl ExposedFiles {
 
     /// Takes over the directories of an earlier process. The containers may not have reached the
     /// their target CPUs.
-    fn adopt(&mut self, ledger: &Ledger, verifier: Option<&Verifier>) {
+    fn adopt(&mut self, ledger: &Ledger, verifier: Option<&Verifier>, now: Instant) {
         for id in self.directories.list() {
             let Some(target) = ledger.target(&id) else {
                 // While the kubelet's CPU manager is active, a running container has no decision.
                 if ledger.knows(&id) {
                     self.files.insert(id, Files::Stay);
                 } else {
-                    self.remove(&id);
+                    self.remove(&id, now);
                 }
                 continue;
             };
@@ -171,7 +175,7 @@ impl ExposedFiles {
             let announced = ledger.announced(&id);
             let housekeeping = ledger.housekeeping(&id);
             let shown = Shown { held, target: reach, announced, planned: None, housekeeping };
-            self.write(&id, shown, ledger.topology());
+            self.write(&id, shown, ledger.topology(), now);
         }
     }
 
@@ -180,11 +184,12 @@ impl ExposedFiles {
         &mut self,
         planned: &BTreeMap<ContainerId, CpuSet>,
         machine: &Topology,
+        now: Instant,
     ) {
         for (id, files) in self.files.clone() {
             if let Files::Follow { shown, .. } = files {
                 let planned = planned.get(&id).copied();
-                self.write(&id, Shown { planned, ..shown }, machine);
+                self.write(&id, Shown { planned, ..shown }, machine, now);
             }
         }
     }
@@ -198,9 +203,9 @@ impl ExposedFiles {
     ) {
         for (id, files) in self.files.clone() {
             match files {
-                Files::Left => self.remove(&id),
+                Files::Left => self.remove(&id, now),
                 Files::Follow { shown, written } if !written || !shown.is_settled() => {
-                    self.settle(&id, ledger, verifier);
+                    self.settle(&id, ledger, verifier, now);
                 }
                 Files::Follow { .. } | Files::Stay => {}
             }
@@ -214,6 +219,7 @@ impl ExposedFiles {
         id: &ContainerId,
         ledger: &Ledger,
         verifier: Option<&Verifier>,
+        now: Instant,
     ) {
         let Some(Files::Follow { shown, .. }) = self.files.get(id).copied() else { return };
         let Some(target) = ledger.target(id) else { return };
@@ -222,37 +228,43 @@ impl ExposedFiles {
         // With a decision that its files do not show yet, it may be about to move: nothing is removed.
         let held =
             if is_there && reach_of(ledger, &target) == shown.target { all } else { shown.held };
-        self.write(id, Shown { held, ..shown }, ledger.topology());
+        self.write(id, Shown { held, ..shown }, ledger.topology(), now);
     }
 
     /// Removes the files of a container that the runtime has removed. The ledger may still know it:
     /// its claim stays until its pod ends.
     pub(super) fn end(&mut self, id: &ContainerId, now: Instant) {
         if self.files.contains_key(id) {
-            self.remove(id);
+            self.remove(id, now);
             self.schedule(now);
         }
     }
 
     /// Returns whether the files say `shown`; if not, the write is tried again later.
-    fn write(&mut self, id: &ContainerId, shown: Shown, machine: &Topology) -> bool {
+    fn write(&mut self, id: &ContainerId, shown: Shown, machine: &Topology, now: Instant) -> bool {
         let before = self.files.get(id).copied();
         if matches!(before, Some(Files::Follow { shown: same, written: true }) if same == shown) {
             return true;
         }
         let result = self.directories.write(id, &shown.content(machine));
         if let Err(error) = &result {
-            log::error!("exposeCPUs: cannot write the files of container {}: {error}", id.0);
+            let line = format!("{}: {error}", short_id(&id.0));
+            if let Some(times) = self.repeats.occurred(&line, now) {
+                log::error!("exposeCPUs: cannot write the files of container {line}{times}");
+            }
         }
         let written = result.is_ok();
         self.files.insert(id.clone(), Files::Follow { shown, written });
         written
     }
 
-    fn remove(&mut self, id: &ContainerId) {
+    fn remove(&mut self, id: &ContainerId, now: Instant) {
         self.files.remove(id);
         if let Err(error) = self.directories.remove(id) {
-            log::error!("exposeCPUs: cannot remove the files of container {}: {error}", id.0);
+            let line = format!("{}: {error}", short_id(&id.0));
+            if let Some(times) = self.repeats.occurred(&line, now) {
+                log::error!("exposeCPUs: cannot remove the files of container {line}{times}");
+            }
             self.files.insert(id.clone(), Files::Left);
         }
     }

@@ -2,15 +2,18 @@
 //! return: periodically, and before every admission. To the ledger both are the same: no container
 //! can run there.
 
+use super::log_repeated;
 use crate::exclusivity::foreign_partitions;
 use cgroups::{ForeignPartitions, Hierarchy};
 use cpuset::CpuSet;
 use kernel::Kernel;
 use ledger::{Event, Ledger};
+use log::Level;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use topology::{Topology, sysfs};
+use wording::Repeats;
 
 /// The time between two checks. The kernel reports such changes by uevents too, but not in every
 /// container's network namespace.
@@ -27,6 +30,7 @@ pub(super) struct Hotplug {
     machine: Topology,
     foreign: ForeignPartitions,
     due: Instant,
+    repeats: Repeats,
 }
 
 impl Hotplug {
@@ -46,11 +50,12 @@ impl Hotplug {
             machine,
             foreign: ForeignPartitions::new(),
             due: now + PERIOD,
+            repeats: Repeats::default(),
         }
     }
 
     /// Reads the machine again if the kernel lists other CPUs as online than at the last check.
-    fn read_machine(&mut self) {
+    fn read_machine(&mut self, now: Instant) {
         let Some(listed) = sysfs::online(&*self.kernel, &self.sysfs) else { return };
         if self.listed.replace(listed) == Some(listed) {
             return;
@@ -64,25 +69,30 @@ impl Hotplug {
         match topology {
             Ok(topology) => {
                 let before = self.machine.online();
-                let now = topology.online();
-                if now != before {
-                    log::warn!("hotplug: online CPUs have changed (before={before} now={now})");
+                let online = topology.online();
+                let line =
+                    format!("hotplug: online CPUs have changed (before={before} now={online})");
+                if online != before {
+                    log_repeated(&mut self.repeats, Level::Warn, &line, now);
                 }
                 self.machine = topology;
             }
             // During a change /sys may be inconsistent: the next check reads it again.
             Err(error) => {
-                log::warn!("hotplug: cannot read the machine: {error}");
+                let line = format!("hotplug: cannot read the machine: {error}");
+                log_repeated(&mut self.repeats, Level::Warn, &line, now);
                 self.listed = None;
             }
         }
     }
 
-    fn read_partitions(&mut self, ledger: &Ledger) {
+    fn read_partitions(&mut self, ledger: &Ledger, now: Instant) {
         let Some(hierarchy) = &self.hierarchy else { return };
-        let now = foreign_partitions(hierarchy, self.machine.online(), ledger);
-        log_partitions(&self.foreign, &now);
-        self.foreign = now;
+        let found = foreign_partitions(hierarchy, self.machine.online(), ledger);
+        for line in changes(&self.foreign, &found) {
+            log_repeated(&mut self.repeats, Level::Warn, &line, now);
+        }
+        self.foreign = found;
     }
 
     /// When the next check is due.
@@ -94,15 +104,21 @@ impl Hotplug {
     /// offline in it.
     pub(super) fn changed(&mut self, ledger: &Ledger, now: Instant) -> Option<Event> {
         self.due = now + PERIOD;
-        self.read_machine();
-        self.read_partitions(ledger);
+        self.read_machine(now);
+        self.read_partitions(ledger, now);
         let foreign = self.foreign.values().copied().collect();
         if self.machine.online() - foreign == ledger.topology().online() {
             return None;
         }
         let usable = self.machine.without(&foreign);
-        let usable = usable.inspect_err(|error| log::warn!("hotplug: partitions ignored: {error}"));
-        usable.ok().map(Event::Machine)
+        match usable {
+            Ok(machine) => Some(Event::Machine(machine)),
+            Err(error) => {
+                let line = format!("hotplug: partitions ignored: {error}");
+                log_repeated(&mut self.repeats, Level::Warn, &line, now);
+                None
+            }
+        }
     }
 
     /// The machine as the kernel describes it, with the CPUs of foreign partitions.
@@ -124,23 +140,26 @@ impl Hotplug {
     }
 }
 
-fn log_partitions(before: &ForeignPartitions, now: &ForeignPartitions) {
+/// What has changed about partitions of other programs, a line each.
+fn changes(before: &ForeignPartitions, now: &ForeignPartitions) -> Vec<String> {
+    let mut lines = Vec::new();
     for (group, cpus) in now {
         match before.get(group) {
-            None => log::warn!(
+            None => lines.push(format!(
                 "foreign partition: {group} has {}: not assigned to containers",
                 wording::cpus(*cpus)
-            ),
-            Some(had) if had != cpus => log::warn!(
+            )),
+            Some(had) if had != cpus => lines.push(format!(
                 "foreign partition: CPUs of {group} have changed (before={had} now={cpus})"
-            ),
+            )),
             Some(_) => {}
         }
     }
     for (group, cpus) in before.iter().filter(|(group, _)| !now.contains_key(group)) {
-        log::warn!(
+        lines.push(format!(
             "foreign partition: {group} has ended: {} can be assigned again",
             wording::cpus(*cpus)
-        );
+        ));
     }
+    lines
 }

@@ -10,7 +10,7 @@ use crate::view::noise::{NoiseFigures, Watched};
 use crate::view::status::{ConfigStatus, ContainerStatus};
 use crate::worker::Worker;
 use kernel::Linux;
-use noise::{Observation, Owner, Sample};
+use noise::{NoiseReport, Observation, Owner, Sample};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) async fn monitor(
                         // Of CPUs that changed hands meanwhile, nothing is certain.
                         let owners = steady(&before.owners, &after.owners);
                         let moment = OwnedSample { at: begin.into_std(), owners, sample };
-                        history.add(moment, &(&unmovable | &after.refused));
+                        history.add(moment, took, &(&unmovable | &after.refused));
                     }
                     // Whose CPUs these were is not known.
                     (Ok(_), None) => {}
@@ -133,8 +133,8 @@ impl NoiseHistory {
         self.figures.obstacle = Some(why);
     }
 
-    /// `unmovable` has the interrupts whose affinity the kernel manages.
-    fn add(&mut self, later: OwnedSample, unmovable: &BTreeSet<u32>) {
+    /// `took`: how long the sample took. `unmovable` has the interrupts whose affinity the kernel manages.
+    fn add(&mut self, later: OwnedSample, took: Duration, unmovable: &BTreeSet<u32>) {
         self.figures.obstacle = None;
         if let Some(earlier) = &self.last {
             let mut observation = Observation::new(steady(&earlier.owners, &later.owners));
@@ -154,7 +154,9 @@ impl NoiseHistory {
             }
             let mut recent = Observation::new(later.owners.clone());
             self.recent.iter().for_each(|(observation, _)| recent.merge(observation));
-            self.figures.recent = Some(recent.noise(time, unmovable).without_expected());
+            let milliseconds = u64::try_from(took.as_millis()).ok();
+            let recent = recent.noise(time, unmovable).without_expected();
+            self.figures.recent = Some(NoiseReport { sample_milliseconds: milliseconds, ..recent });
         }
         self.last = Some(later);
     }
@@ -204,7 +206,7 @@ mod tests {
             let sample = sample(self.proc.path(), n);
             let at = self.start + PERIOD * u32::try_from(n).unwrap();
             let later = OwnedSample { at, owners: owners.to_vec(), sample };
-            self.history.add(later, &BTreeSet::from([41]));
+            self.history.add(later, Duration::from_millis(3), &BTreeSet::from([41]));
             &self.history.figures
         }
     }

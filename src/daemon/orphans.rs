@@ -5,7 +5,7 @@
 //! vanish: where the hierarchy is not mounted as expected, no container ends.
 
 use crate::verify::{Presence, Verifier};
-use ledger::{ContainerId, Deserted, Event, Holder};
+use ledger::{ContainerId, Deserted, Event, Holder, Subject};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -54,17 +54,19 @@ impl Orphans {
         Event::QuietPeriod
     }
 
-    /// The ends that a check pass shows, as if the runtime had reported them.
-    pub(super) fn ended(&mut self, sightings: Vec<Sighting>, now: Instant) -> Vec<Event> {
+    /// The ends that a check pass shows, as if the runtime had reported them, and the names of the pods and
+    /// containers.
+    pub(super) fn ended(&mut self, sightings: Vec<Sighting>, now: Instant) -> Vec<(String, Event)> {
         let mut before = std::mem::take(&mut self.gone_since);
         let mut ends = Vec::new();
-        for (Holder { id, sandbox, ended, .. }, presence) in sightings {
-            let (end, subject) = match presence {
+        for (Holder { subject, sandbox, ended, .. }, presence) in sightings {
+            let id = subject.id.clone();
+            let end = match presence {
                 Presence::PodGone => {
-                    let subject = format!("pod sandbox {sandbox}");
-                    (Event::StopPod(sandbox), subject)
+                    let pod = Subject { container: String::new(), ..subject };
+                    (pod.to_string(), Event::StopPod(sandbox))
                 }
-                Presence::Ended if !ended => (Event::Stop(id.clone()), format!("container {id}")),
+                Presence::Ended if !ended => (subject.to_string(), Event::Stop(id.clone())),
                 Presence::Ended | Presence::Lives => {
                     self.gone_since.insert(id, None);
                     continue;
@@ -73,10 +75,6 @@ impl Orphans {
             let Some(gone_since) = before.remove(&id) else { continue };
             let since = gone_since.unwrap_or(now);
             if now - since >= GONE && !ends.contains(&end) {
-                log::warn!(
-                    "{subject}: cgroup gone for {} s without a report from the runtime: treated as ended",
-                    GONE.as_secs()
-                );
                 self.count += 1;
                 ends.push(end);
             }
@@ -86,11 +84,18 @@ impl Orphans {
     }
 }
 
-/// The ends of pods that have no container left and whose cgroup is gone. If cgroups cannot be
+pub(super) fn treated_as_ended(name: &str) -> String {
+    format!(
+        "{name}: cgroup gone for {} s without a report from the runtime: treated as ended",
+        GONE.as_secs()
+    )
+}
+
+/// The pods that have ended: those that have no container left and whose cgroup is gone. If cgroups cannot be
 /// read, or the runtime does not report the pod's, the removal of its last container is enough.
 /// The cgroup of a pod that never had a container was never read: it counts as gone only if its
 /// topmost ancestor exists, as otherwise the hierarchy is not mounted as expected.
-pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>) -> Vec<Event> {
+pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>) -> Vec<Deserted> {
     let is_over = |pod: &Deserted| match (verifier, &pod.group) {
         (Some(verifier), Some(group)) => {
             let visible = || group.top().is_some_and(|top| verifier.has(&top));
@@ -98,12 +103,7 @@ pub(super) fn deserted_pods(verifier: Option<&Verifier>, deserted: Vec<Deserted>
         }
         _ => pod.removed,
     };
-    let over = deserted.into_iter().filter(is_over);
-    let ended = over.map(|Deserted { sandbox, .. }| {
-        log::info!("pod sandbox {sandbox}: no container left, treated as ended");
-        Event::StopPod(sandbox)
-    });
-    ended.collect()
+    deserted.into_iter().filter(is_over).collect()
 }
 
 #[cfg(test)]
@@ -115,7 +115,12 @@ mod tests {
     /// Containers of one pod, with this presence each.
     fn sightings(ids: &[&str], presence: Presence) -> Vec<Sighting> {
         let holder = |id: &&str| Holder {
-            id: ContainerId((*id).to_owned()),
+            subject: Subject {
+                namespace: "ns".to_owned(),
+                pod: "pod".to_owned(),
+                container: (*id).to_owned(),
+                id: ContainerId((*id).to_owned()),
+            },
             sandbox: SandboxId("sandbox".to_owned()),
             group: None,
             pod_group: CgroupPath::new("kubepods/pod").unwrap(),
@@ -137,7 +142,7 @@ mod tests {
         for seconds in [20, 60, 100, 139] {
             assert_eq!(after(seconds, Presence::PodGone), [], "{seconds}");
         }
-        let end = Event::StopPod(SandboxId("sandbox".to_owned()));
+        let end = ("ns/pod".to_owned(), Event::StopPod(SandboxId("sandbox".to_owned())));
         assert_eq!(after(140, Presence::PodGone), [end]);
         assert_eq!(after(150, Presence::Lives), []);
         assert_eq!(after(160, Presence::PodGone), [], "it was there again");

@@ -11,8 +11,9 @@ use super::enforcement::{BindOutcome, Enforcement};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
+use super::log_repeated;
 use super::moves::Moves;
-use super::orphans::{Orphans, deserted_pods};
+use super::orphans::{Orphans, deserted_pods, treated_as_ended};
 use super::persist::Checkpoint;
 use super::quieting::Quieting;
 use super::quotas::{self, Quotas};
@@ -30,9 +31,10 @@ use cgroups::{Scope, Watched};
 use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{
-    Admission, Call, Channel, ContainerId, Creation, Decision, Due, Event, Exposure, Ledger,
-    Mechanism, Note, Outcome, PodUid, Reach, Target,
+    Admission, Call, Channel, ContainerId, Creation, Decision, Deserted, Due, Event, Exposure,
+    Ledger, Mechanism, Note, Outcome, PodUid, Reach, Target,
 };
+use log::Level;
 use nri::Capabilities;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -149,6 +151,9 @@ impl Owner {
             while let Some(work) = self.outstanding() {
                 self.carry_out(work);
             }
+        }
+        if !self.drift.has_confirmed() {
+            self.drift.log(now);
         }
         if std::mem::take(&mut self.rewatches) {
             self.effects.push(Effect::WatchGroups(self.enforcement.watched()));
@@ -361,7 +366,7 @@ impl Owner {
 
     fn log(&mut self) -> Vec<Note> {
         let notes = self.ledger.take_notes();
-        self.record.log_all(&notes, &self.ledger, self.now);
+        self.record.log_all(&notes, self.now);
         notes
     }
 
@@ -379,7 +384,7 @@ impl Owner {
         if self.config.strict()
             && let Some(warning) = cannot_promise(capabilities)
         {
-            log::warn!("{warning}");
+            self.log_repeated(Level::Warn, &warning);
         }
         self.effects.push(Effect::Subscribe(Subscriptions {
             // Only a partition has to be made before the container runs: its cgroup exists then.
@@ -393,9 +398,11 @@ impl Owner {
     fn validate(&mut self, id: CallId, container: &ContainerId, set: Option<CpuSet>) {
         let validated =
             if self.config.strict() { validate(&self.ledger, container, set) } else { Ok(()) };
-        if validated.is_err() {
+        if let Err((subject, Refusal(why))) = &validated {
             self.record.counters.count_rejection(STRICT);
+            self.log_repeated(Level::Warn, &format!("{subject}: refused: {why}"));
         }
+        let validated = validated.map_err(|(_, refusal)| refusal);
         self.effects.push(Effect::Validated(id, validated));
     }
 
@@ -624,7 +631,8 @@ impl Owner {
                 response.environment = environment(settings, machine, &reach, housekeeping);
             }
             Exposure::File => {
-                response.directory = self.exposure.begin(id, reach, housekeeping, machine);
+                response.directory =
+                    self.exposure.begin(id, reach, housekeeping, machine, self.now);
             }
         }
     }
@@ -672,13 +680,18 @@ impl Owner {
     fn saved(&mut self, result: &Result<(), StateError>) {
         let had_failed = self.checkpoint.ended(result, self.now);
         match result {
-            Ok(()) if had_failed => log::info!("checkpoint: written again"),
+            Ok(()) if had_failed => self.log_repeated(Level::Info, "checkpoint: written again"),
             Ok(()) => {}
             Err(error) => {
                 self.record.counters.checkpoint_errors += 1;
-                log::error!("{error}");
+                self.log_repeated(Level::Error, &error.to_string());
             }
         }
+    }
+
+    /// Logs a line about a condition that may last, unless it was logged recently.
+    pub(super) fn log_repeated(&mut self, level: Level, line: &str) {
+        log_repeated(&mut self.record.repeats, level, line, self.now);
     }
 
     /// Another program may have written into a cgroup or made one, or containers may have left CPUs
@@ -698,17 +711,19 @@ impl Owner {
         let Some(event) = self.hotplug.changed(&self.ledger, self.now) else { return };
         self.apply(event);
         if self.ledger.bound().is_empty() {
-            log::error!(
-                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers"
-            );
+            let line =
+                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers";
+            self.log_repeated(Level::Error, line);
         }
     }
 
     /// Has the ledger forget pods that have ended without a report.
     fn end_deserted(&mut self) {
         let deserted = self.ledger.deserted().collect();
-        let ended = deserted_pods(self.checks.verifier(), deserted);
-        self.apply_all(ended);
+        for Deserted { name, sandbox, .. } in deserted_pods(self.checks.verifier(), deserted) {
+            self.log_repeated(Level::Info, &format!("{name}: no container left, treated as ended"));
+            self.apply(Event::StopPod(sandbox));
+        }
     }
 
     /// Follows a new configuration. Announced moves are dropped, and planned again under it.
@@ -718,7 +733,7 @@ impl Owner {
         let followed = self.config.follow(reading, machine, in_force, self.ledger.mechanism());
         let Some((before, event)) = followed else { return };
         self.moves.announced = None;
-        self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
+        self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology(), self.now);
         self.apply_all(event);
         let policy = self.ledger.settings().policy;
         let active = self.kubelet.reconfigure(self.config.config(), policy, self.now);
@@ -751,11 +766,13 @@ impl Owner {
         let next = self.drift.note(drifted, &self.delivery.pace, self.now);
         self.checks.set_due(next);
         self.record.history().late = self.drift.suspects.late().cloned().collect();
-        let ended = self.orphans.ended(sightings, self.now);
-        self.apply_all(ended);
+        for (name, event) in self.orphans.ended(sightings, self.now) {
+            self.log_repeated(Level::Warn, &treated_as_ended(&name));
+            self.apply(event);
+        }
         self.end_deserted();
         if all_are_set && self.ledger.mechanism() == Mechanism::Runtime {
-            self.enforcement.revert(&self.ledger);
+            self.enforcement.revert(&self.ledger, self.now);
         }
         self.mark_owed();
         if all_on_target && self.ledger.waits() && !self.delivery.calls() {
@@ -873,7 +890,8 @@ impl Owner {
 
     /// Settles the CFS quotas of all pods, and watches those that are to stay lifted.
     fn follow_quotas(&mut self) {
-        let (again, files) = self.enforcement.settle_pod_quotas(&quotas::settled(&self.ledger));
+        let (again, files) =
+            self.enforcement.settle_pod_quotas(&quotas::settled(&self.ledger), self.now);
         self.quotas.lifted_again += again;
         self.quotas.checked();
         let watched = files.into_iter().map(|file| (file, Watched::File)).collect();
@@ -886,7 +904,7 @@ impl Owner {
             return;
         }
         let Some(target) = self.ledger.target(id) else { return };
-        self.enforcement.settle_pod_quota(&target);
+        self.enforcement.settle_pod_quota(&target, self.now);
         if target.lifts_pod_quota {
             self.quotas.check_soon(self.now);
         }
@@ -946,12 +964,16 @@ impl Owner {
                 false
             }
             Repair::PodQuota => {
-                let written = self.enforcement.settle_pod_quota(target);
+                let written = self.enforcement.settle_pod_quota(target, self.now);
                 return if written { Action::Written } else { Action::Nothing };
             }
             Repair::Widen(mask) => {
                 let widened = self.checks.widen(target, mask);
-                return if widened { Action::Widened } else { Action::Inherited };
+                if let Err(error) = &widened {
+                    let line = format!("{}: cannot change its affinity: {error}", target.subject);
+                    self.log_repeated(Level::Warn, &line);
+                }
+                return if widened.is_ok() { Action::Widened } else { Action::Inherited };
             }
             Repair::Nothing => return Action::Nothing,
         };

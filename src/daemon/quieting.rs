@@ -4,10 +4,12 @@
 //! a [`QuietPass`] takes [`Steering`] to another thread, and returns it with its report. While a pass hangs,
 //! there is no other one, and status and health say so.
 
+use super::log_repeated;
 use crate::exclusivity::Isolation;
 use crate::view::quiet::{QuietFigures, drift_kind, name_of};
 use kernel::Kernel;
 use ledger::{Phase, Stance, View};
+use log::Level;
 use quiet::{
     BanState, Drift, Goal, InterruptMode, Knobs, QuietContainer, Report, Roots, Steering,
     StrayInterrupt,
@@ -15,6 +17,7 @@ use quiet::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wording::{Repeats, few};
 
 /// How long after a change a pass begins: the containers of a pod start together.
 const DEBOUNCE: Duration = Duration::from_millis(500);
@@ -22,8 +25,9 @@ const DEBOUNCE: Duration = Duration::from_millis(500);
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long a pass may take. One over 600 interrupts takes a fraction of a second.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How many different lines are logged once only.
-const MOST_LOGGED: usize = 4096;
+
+/// A condition of the log: several values that another program has set.
+const DRIFTS: &str = "drifts";
 
 /// What to do about files that cannot be written.
 const OVERLAY: &str = "in a container, the overlay quiet is needed";
@@ -64,8 +68,7 @@ pub(super) struct Quieting {
     is_stalled: bool,
     /// What the kernel keeps away from isolated partitions, by the last check pass.
     pub(super) isolation: Option<Isolation>,
-    /// What was logged and is not repeated at each pass.
-    logged: BTreeSet<String>,
+    repeats: Repeats,
     figures: QuietFigures,
 }
 
@@ -93,7 +96,7 @@ impl Quieting {
             begun: None,
             is_stalled: false,
             isolation: None,
-            logged: BTreeSet::new(),
+            repeats: Repeats::default(),
             figures: QuietFigures::default(),
         }
     }
@@ -132,10 +135,11 @@ impl Quieting {
     fn begin_for(&mut self, goal: Goal, now: Instant) -> Option<QuietPass> {
         if self.begun.is_some() {
             self.is_stalled = true;
-            log::error!(
+            let line = format!(
                 "interrupts: the kernel has not finished a pass (seconds={}): interrupts and latency knobs stay as they are",
                 LIMIT.as_secs()
             );
+            log_repeated(&mut self.repeats, Level::Error, &line, now);
             return None;
         }
         self.changed = None;
@@ -158,7 +162,6 @@ impl Quieting {
 
     /// Forgets the last pass. Counters stay.
     fn reset(&mut self) {
-        self.logged.clear();
         let drifts = std::mem::take(&mut self.figures.drifts);
         self.figures = QuietFigures { drifts, ..QuietFigures::default() };
     }
@@ -166,14 +169,16 @@ impl Quieting {
     pub(super) fn ended(&mut self, outcome: QuietOutcome, now: Instant) {
         let QuietOutcome { steering, goal, result } = outcome;
         if self.is_stalled {
-            log::info!("interrupts: the kernel has finished the pass");
+            let line = "interrupts: the kernel has finished the pass";
+            log_repeated(&mut self.repeats, Level::Info, line, now);
         }
         self.begun = None;
         self.is_stalled = false;
         if goal.is_empty() && steering.is_unused() {
             let restored = self.figures.report.away.len();
             if restored > 0 {
-                log::info!("interrupts: original affinity restored (count={restored})");
+                let line = format!("interrupts: original affinity restored (count={restored})");
+                log_repeated(&mut self.repeats, Level::Info, &line, now);
             }
             self.steering = Some(steering);
             return self.reset();
@@ -184,9 +189,10 @@ impl Quieting {
         match result {
             Ok(report) => {
                 if self.figures.obstacle.take().is_some() {
-                    log::info!("interrupts: files can be written again");
+                    let line = "interrupts: files can be written again";
+                    log_repeated(&mut self.repeats, Level::Info, line, now);
                 }
-                self.log(&report);
+                self.log(&report, now);
                 for drift in &report.drift {
                     *self.figures.drifts.entry(drift_kind(&drift.setting)).or_default() += 1;
                 }
@@ -196,7 +202,7 @@ impl Quieting {
                 let line =
                     format!("interrupts and latency knobs stay as they are: {why}; {OVERLAY}");
                 if self.figures.obstacle.as_ref() != Some(&line) {
-                    log::warn!("{line}");
+                    log_repeated(&mut self.repeats, Level::Warn, &line, now);
                 }
                 self.figures.obstacle = Some(line);
                 self.figures.report = Report::default();
@@ -204,77 +210,76 @@ impl Quieting {
         }
     }
 
-    /// Logs what is new in a report.
-    fn log(&mut self, report: &Report) {
+    /// Logs what is new in a report: a line about all interrupts, files or knobs in the same condition.
+    fn log(&mut self, report: &Report, now: Instant) {
         let before = std::mem::take(&mut self.figures.report);
+        let mut lines = Lines { repeats: &mut self.repeats, now };
         let moved = report.away.keys().filter(|number| !before.away.contains_key(*number)).count();
         if moved > 0 {
-            log::info!("interrupts: moved off exclusive CPUs (count={moved})");
+            lines.add(Level::Info, format!("interrupts: moved off exclusive CPUs (count={moved})"));
         }
         let returned =
             before.away.keys().filter(|number| !report.away.contains_key(*number)).count();
         if returned > 0 {
-            log::info!("interrupts: original affinity restored (count={returned})");
+            let line = format!("interrupts: original affinity restored (count={returned})");
+            lines.add(Level::Info, line);
         }
-        for Drift { setting, observed, target } in &report.drift {
-            log::warn!(
-                "{setting}: should be {target}, but another program has set {observed}: set again"
+        lines.add_drifts(&report.drift);
+        let refused =
+            new_in(&report.refused, &before.refused, |(noise, _)| name_of_interrupt(noise));
+        for advice in [KERNEL_MANAGED, FIXED] {
+            let of_advice = refused.iter().filter(|(noise, _)| advice_on(noise) == advice);
+            let names = few(of_advice.clone().map(|(noise, _)| noise));
+            let stay = if of_advice.clone().count() == 1 { "stays" } else { "stay" };
+            if let Some((_, why)) = of_advice.clone().next() {
+                lines.add(Level::Warn, format!("interrupts: {names} {stay}: {why}. {advice}"));
+            }
+        }
+        let nowhere = new_in(&report.nowhere, &before.nowhere, name_of_interrupt);
+        if !nowhere.is_empty() {
+            let stay = if nowhere.len() == 1 { "stays" } else { "stay" };
+            let line = format!(
+                "interrupts: {} {stay}: all online CPUs have to be kept free of interrupts",
+                few(nowhere)
+            );
+            lines.add(Level::Warn, line);
+        }
+        let files =
+            new_in(&report.refused_files, &before.refused_files, |(setting, _)| setting.clone());
+        if let Some((_, why)) = files.first() {
+            let files = few(files.iter().map(|(setting, _)| setting));
+            lines.add(Level::Warn, format!("interrupts: {files} cannot be changed: {why}"));
+        }
+        let denied: Vec<_> = report.denied.difference(&before.denied).collect();
+        if let Some(first) = denied.first() {
+            let containers = few(denied.iter().map(|denied| &denied.container));
+            lines.add(Level::Warn, format!("{containers}: no latency knob: {}", first.why));
+        }
+        if !report.unavailable.is_empty() {
+            let files = few(&report.unavailable);
+            lines.add(
+                Level::Warn,
+                format!("latency knobs: this node has no {files}: containers do without it"),
             );
         }
-        if self.logged.len() > MOST_LOGGED {
-            self.logged.clear();
-        }
-        for (noise, why) in &report.refused {
-            self.warn_once(
-                name_of_interrupt(noise),
-                format!("interrupts: {noise} stays: {why}. {}", advice(noise)),
-            );
-        }
-        for noise in &report.nowhere {
-            self.warn_once(
-                name_of_interrupt(noise),
-                format!(
-                    "interrupts: {noise} stays: all online CPUs have to be kept free of interrupts"
-                ),
-            );
-        }
-        for (setting, why) in &report.refused_files {
-            self.warn_once(
-                setting.to_string(),
-                format!("interrupts: {setting} cannot be changed: {why}"),
-            );
-        }
-        for denied in &report.denied {
-            let line = format!("{}: no latency knob: {}", denied.container, denied.why);
-            self.warn_once(line.clone(), line);
-        }
-        for file in &report.unavailable {
-            self.warn_once(
-                (*file).to_owned(),
-                format!("latency knobs: this node has no {file}: containers do without it"),
-            );
-        }
-        for error in &report.errors {
-            self.warn_once(error.clone(), format!("interrupts: {error}"));
+        let errors = new_in(&report.errors, &before.errors, String::clone);
+        if !errors.is_empty() {
+            lines.add(Level::Warn, format!("interrupts: {}", few(errors)));
         }
         if before.irqbalance != report.irqbalance {
             match &report.irqbalance {
-                BanState::Banned => log::info!("irqbalance: keeps interrupts off exclusive CPUs"),
-                BanState::Failed(why) => self.warn_once(
-                    why.clone(),
+                BanState::Banned => lines.add(
+                    Level::Info,
+                    "irqbalance: keeps interrupts off exclusive CPUs".to_owned(),
+                ),
+                BanState::Failed(why) => lines.add(
+                    Level::Warn,
                     format!(
                         "irqbalance: {why}: it may move interrupts back until the next pass (ban the CPUs in its configuration)"
                     ),
                 ),
                 BanState::Unasked | BanState::Absent | BanState::Pending => {}
             }
-        }
-    }
-
-    /// Logs a line unless one with the same key was logged since a container began to ask for something.
-    fn warn_once(&mut self, key: String, line: String) {
-        if self.logged.insert(key) {
-            log::warn!("{line}");
         }
     }
 
@@ -288,18 +293,53 @@ impl Quieting {
     }
 }
 
+/// The log at one moment.
+struct Lines<'a> {
+    repeats: &'a mut Repeats,
+    now: Instant,
+}
+
+impl Lines<'_> {
+    fn add(&mut self, level: Level, line: String) {
+        log_repeated(self.repeats, level, &line, self.now);
+    }
+
+    /// How many values another program has changed differs from one pass to the next.
+    fn add_drifts(&mut self, drifts: &[Drift]) {
+        let Some(Drift { setting, observed, target }) = drifts.first() else { return };
+        if drifts.len() == 1 {
+            if let Some(times) = self.repeats.occurred(&setting.to_string(), self.now) {
+                log::warn!(
+                    "{setting}: should be {target}, but another program has set {observed}: set again{times}"
+                );
+            }
+        } else if let Some(times) = self.repeats.occurred(DRIFTS, self.now) {
+            let settings = few(drifts.iter().map(|drift| &drift.setting));
+            log::warn!(
+                "interrupts: another program has changed {} values ({settings}), {setting} from {target} to {observed}: set again{times}",
+                drifts.len()
+            );
+        }
+    }
+}
+
+/// What a pass has found that the one before had not.
+fn new_in<'a, T, K: Ord>(now: &'a [T], before: &[T], key: impl Fn(&T) -> K) -> Vec<&'a T> {
+    let known: BTreeSet<K> = before.iter().map(&key).collect();
+    now.iter().filter(|one| !known.contains(&key(one))).collect()
+}
+
 /// A number belongs to another device once its driver is gone.
 fn name_of_interrupt(noise: &StrayInterrupt) -> String {
     format!("{} {}", noise.number, noise.names.join(", "))
 }
 
-fn advice(noise: &StrayInterrupt) -> &'static str {
-    if noise.chip.contains("MSI") {
-        "The kernel manages the interrupts of most storage queues: they fire for I/O of that CPU only; to have none \
-         there, boot with isolcpus=managed_irq or limit the device's queues"
-    } else {
-        "The hardware or its driver allows no other CPU"
-    }
+const KERNEL_MANAGED: &str = "The kernel manages the interrupts of most storage queues: they fire for I/O of that CPU only; to have none \
+     there, boot with isolcpus=managed_irq or limit the device's queues";
+const FIXED: &str = "The hardware or its driver allows no other CPU";
+
+fn advice_on(noise: &StrayInterrupt) -> &'static str {
+    if noise.chip.contains("MSI") { KERNEL_MANAGED } else { FIXED }
 }
 
 /// What containers ask for. While the kubelet assigns CPUs, that is nothing.

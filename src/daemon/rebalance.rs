@@ -19,6 +19,7 @@ use cpuset::CpuSet;
 use ledger::{
     Admission, ContainerId, Event, Ledger, MoveOutcome, MovePlan, NoPlan, Occasion, Target,
 };
+use log::Level;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -98,20 +99,20 @@ impl Owner {
             }
         }
         let Some(plan) = plan else {
-            self.exposure.show_planned(&planned, self.ledger.topology());
+            self.exposure.show_planned(&planned, self.ledger.topology(), self.now);
             return false;
         };
         if given.is_some_and(|at| at <= self.now) {
             return true;
         }
         if given.is_none() && !self.owes_notice(&planned) {
-            self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
+            self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology(), self.now);
             return true;
         }
         let notice = Duration::from_secs(self.ledger.settings().notice_seconds.into());
         let at = given.unwrap_or(self.now + notice);
         self.moves.announced = Some((plan.clone(), at));
-        self.exposure.show_planned(&planned, self.ledger.topology());
+        self.exposure.show_planned(&planned, self.ledger.topology(), self.now);
         false
     }
 
@@ -306,9 +307,9 @@ impl Owner {
         if run.undone.is_some() {
             return self.step_ended();
         }
-        log::warn!("move taken back: {why}");
         let undone = run.step.clone().undone(why.clone());
-        run.undone = Some(why);
+        run.undone = Some(why.clone());
+        self.log_repeated(Level::Warn, &format!("move taken back: {why}"));
         self.apply(Event::Move(undone));
         let save = self.checkpoint.save_of_now();
         if let Some(run) = self.present_step_mut() {
@@ -324,7 +325,7 @@ impl Owner {
             return self.plan_ended(Some(format!("taken back: {why}")));
         }
         run.moved += usize::from(step.outcome == MoveOutcome::Done);
-        self.exposure.settle(&step.container, &self.ledger, self.checks.verifier());
+        self.exposure.settle(&step.container, &self.ledger, self.checks.verifier(), self.now);
         self.next_move();
     }
 
@@ -335,7 +336,7 @@ impl Owner {
         if let Some((admission, call)) = creation {
             self.decide(admission, call);
         } else {
-            self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology());
+            self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology(), self.now);
             self.mark_owed();
         }
     }

@@ -8,13 +8,14 @@ use crate::edge::Refusal;
 use cpuset::CpuSet;
 use ledger::{ContainerId, Ledger, Policy, Stance};
 use nri::Capabilities;
+use wording::short_id;
 
-/// Whether the CPUs that the runtime is about to set are the decided ones.
+/// Whether the CPUs that the runtime is about to set are the decided ones. An error has the container's name.
 pub(super) fn validate(
     ledger: &Ledger,
     container: &ContainerId,
     set: Option<CpuSet>,
-) -> Result<(), Refusal> {
+) -> Result<(), (String, Refusal)> {
     if ledger.settings().policy == Policy::None || ledger.stance() != Stance::Assign {
         return Ok(());
     }
@@ -35,11 +36,10 @@ pub(super) fn validate(
         None => {
             let why = "no CPUs were decided for this container: our answer was lost or came too late. Trying \
                        again is safe";
-            (container.to_string(), why.to_owned())
+            (format!("container {}", short_id(&container.0)), why.to_owned())
         }
     };
-    log::warn!("{subject}: refused: strict: {why}");
-    Err(Refusal(format!("strict: {why}")))
+    Err((subject, Refusal(format!("strict: {why}"))))
 }
 
 fn described(set: Option<CpuSet>) -> String {

@@ -557,6 +557,9 @@ mod tests {
             seconds: 60.0,
             samples: 7,
             visibility: Visibility::Host,
+            threads_read: 800,
+            threads_unread: 0,
+            sample_milliseconds: Some(8),
             interrupts_error: None,
             containers: vec![container],
         };

@@ -299,17 +299,49 @@ fn every_message_on_the_troubleshooting_page_is_in_the_source() {
 }
 
 /// Calls that log only the text of something: its file, and what the page has of such texts.
-const TEXTS: [(&str, &[&str]); 10] = [
+const TEXTS: [(&str, &[&str]); 13] = [
+    ("src/daemon.rs", &[]),
     (
         "src/daemon/decision_log.rs",
         &["refused: ", "moved from ", "requested for it by the kubelet"],
     ),
-    ("src/daemon/enforcement.rs", &["neither verified nor repaired", "Only the runtime sets CPUs"]),
+    ("src/daemon/drift.rs", &[": should have "]),
+    (
+        "src/daemon/enforcement.rs",
+        &[
+            "neither verified nor repaired",
+            "Only the runtime sets CPUs",
+            "setting each cgroup below it individually",
+            "falling back to runtime updates",
+        ],
+    ),
     ("src/daemon/enforcement/writes.rs", &["the kernel refused ", "is not a list of CPUs"]),
     ("src/daemon/executor.rs", &["the runtime did not update containers"]),
+    (
+        "src/daemon/hotplug.rs",
+        &["have changed", "cannot read the machine", "partitions ignored", "foreign partition"],
+    ),
     ("src/daemon/main_loop.rs", &["can deadlock while a plugin registers", "unknown runtime"]),
-    ("src/daemon/owner.rs", &["cannot be kept with this runtime", "stores its state there"]),
-    ("src/daemon/quieting.rs", &["no latency knob", "this node has no ", "cannot be changed"]),
+    (
+        "src/daemon/owner.rs",
+        &[
+            "cannot be kept with this runtime",
+            "stores its state there",
+            "move taken back: ",
+            "treated as ended",
+            "cannot change its affinity",
+        ],
+    ),
+    (
+        "src/daemon/quieting.rs",
+        &[
+            "no latency knob",
+            "this node has no ",
+            "cannot be changed",
+            "kept free of interrupts",
+            "until the next pass",
+        ],
+    ),
     ("src/daemon/reload.rs", &["configuration rejected", "restart the plugin to apply"]),
     ("src/daemon/start.rs", &["uncore caches", "core kinds"]),
     ("crates/nri/src/supervisor.rs", &["the runtime refused to register this plugin"]),
@@ -325,11 +357,15 @@ fn every_warning_and_error_is_on_the_troubleshooting_page() {
     for (path, text) in sources() {
         let path = name(&path);
         let program = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        for at in ["::warn!(", "::error!(", "::log!("] {
+        for at in ["::warn!(", "::error!(", "::log!(", "log_repeated("] {
             for call in program.split(at).skip(1) {
+                let call = call.split(");\n").next().unwrap();
+                if call.contains("Level::Info") || call.starts_with("repeats: &mut ") {
+                    continue;
+                }
                 calls += 1;
                 // The literal, up to its end: none has a quotation mark within.
-                let literal = call.split('"').nth(1).unwrap().replace('`', "");
+                let literal = call.split('"').nth(1).unwrap_or_default().replace('`', "");
                 let parts: Vec<&str> = literal.split(['{', '}']).step_by(2).collect();
                 let words =
                     parts.iter().map(|part| part.trim_matches([' ', ':', ',', '.', '(', ')']));

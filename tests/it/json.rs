@@ -52,7 +52,7 @@ async fn documents_have_the_names_of_their_version() {
             (
                 "noise",
                 ask(&["noise"]).await,
-                "version seconds samples visibility interrupts_error containers",
+                "version seconds samples visibility threads_read threads_unread sample_milliseconds interrupts_error containers",
             ),
             (
                 "topology",

@@ -26,6 +26,7 @@ mod groups;
 mod instruction_figures;
 mod json;
 mod live;
+mod log_volume;
 mod manifests;
 mod metrics;
 mod metrics_http;

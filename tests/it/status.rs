@@ -227,6 +227,9 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
             seconds: 60.2,
             samples: 7,
             visibility: Visibility::Processes,
+            threads_read: 800,
+            threads_unread: 0,
+            sample_milliseconds: Some(8),
             interrupts_error: None,
             containers: vec![container],
         });
@@ -235,6 +238,7 @@ async fn noise_on_exclusive_cpus_has_lines_with_advice() {
         has(
             &text,
             &["\nnoise on exclusive CPUs in 60 s: 2 noisy (CPUs 9-10), 1 quiet as far as visible\n  \
+               a sample reads 800 threads in 8 ms\n  \
                threads: no kernel threads visible, only processes of this pid namespace\n  \
                default/db/main, CPU 10: host process pid 801 cron: 12 times, 40 ms; interrupts: away moves them to other CPUs\n  \
                default/db/main, CPU 9: device interrupt IRQ 30 nvme0q3: 12 times; interrupts: away moves them to other CPUs\n  \

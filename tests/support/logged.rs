@@ -35,3 +35,9 @@ pub(crate) fn logged(least: Level, subject: &str) -> Vec<String> {
     let about = all.iter().filter(|(level, line)| *level <= least && line.starts_with(subject));
     about.map(|(_, line)| line.clone()).collect()
 }
+
+/// The length of all lines so far with a text.
+pub(crate) fn bytes_with(text: &str) -> usize {
+    let all = LINES.0.lock().unwrap();
+    all.iter().filter(|(_, line)| line.contains(text)).map(|(_, line)| line.len() + 1).sum()
+}

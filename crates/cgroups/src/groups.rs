@@ -19,6 +19,7 @@ use cpuset::{CgroupPath, CpuSet, PartitionState, PartitionType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use wording::Repeats;
 
 /// How long a value that the kernel has refused for a container is not written again. Without this
 /// limit, each call of the runtime would try it, as each makes a pass.
@@ -107,6 +108,7 @@ pub struct Groups {
     stuck: BTreeMap<CgroupPath, CpuSet>,
     /// This program's own container, if it cannot write its cgroup, and the affinity of its threads.
     own: Option<(CgroupPath, CpuSet)>,
+    repeats: Repeats,
 }
 
 #[derive(Debug)]
@@ -231,7 +233,7 @@ impl Groups {
             }
         }
         self.records.save();
-        self.confine_self(&on, &layout.goal);
+        self.confine_self(&on, &layout.goal, now);
         report.distrusted = self.distrusted(now);
         report.bounds = self.interference.bounds().map(|(g, bound)| (g.clone(), bound)).collect();
         report
@@ -310,7 +312,12 @@ impl Groups {
                 self.records.change(group, |record| (record.before, record.ours) = (set, vec![]));
                 if self.interference.cleared(on, group, now) {
                     has_learnt = true;
-                    log::info!("{group}: its CPUs were cleared while a container ran in it");
+                    let condition = format!("{group}: cleared");
+                    if let Some(times) = self.repeats.occurred(&condition, now) {
+                        log::info!(
+                            "{group}: its CPUs were cleared while a container ran in it{times}"
+                        );
+                    }
                 }
             } else if self.records.get(group).is_none() && set == expected(goal, group) {
                 self.records.change(group, |record| record.ours = vec![set]);
@@ -326,16 +333,26 @@ impl Groups {
     fn note_written(&mut self, on: &Hierarchy, group: &CgroupPath, set: CpuSet, now: Instant) {
         let cpus = wording::cpus(set);
         let online = on.free();
-        if self.interference.written(group, set, online, now).is_some() {
+        let is_bound = self.interference.written(group, set, online, now).is_some();
+        let condition = format!("{group}: {is_bound}");
+        let Some(times) = self.repeats.occurred(&condition, now) else { return };
+        if is_bound {
             log::warn!(
-                "{group}: another program set {cpus} again: its containers are limited to the shared ones of these, until {:?} is run",
+                "{group}: another program set {cpus} again: its containers are limited to the shared ones of these, until {:?} is run{times}",
                 on.removal_of_bound(group)
             );
         } else if online.is_subset(&set) {
-            log::info!("{group}: another program set {cpus}: replaced");
+            log::info!("{group}: another program set {cpus}: replaced{times}");
         } else {
-            log::warn!("{group}: another program set {cpus}: replaced, unless it sets them again");
+            log::warn!(
+                "{group}: another program set {cpus}: replaced, unless it sets them again{times}"
+            );
         }
+    }
+
+    /// Why the record of written values is not on disk, if the last write of it has failed.
+    pub fn unrecorded(&self) -> Option<&str> {
+        self.records.failure.as_deref()
     }
 
     fn distrusted(&self, now: Instant) -> BTreeMap<CgroupPath, String> {
@@ -480,7 +497,7 @@ impl Groups {
     }
 
     /// If this program cannot write its own container's cgroup, keeps its threads in the pool.
-    fn confine_self(&mut self, on: &Hierarchy, goal: &Goal) {
+    fn confine_self(&mut self, on: &Hierarchy, goal: &Goal, now: Instant) {
         let Some((group, cpus)) = &mut self.own else { return };
         let pool = goal.pool_of(group);
         if *cpus == pool {
@@ -488,7 +505,11 @@ impl Groups {
         }
         match affinity::confine_self(on.kernel(), pool) {
             Ok(()) => *cpus = pool,
-            Err(error) => log::warn!("{group}: the plugin cannot leave exclusive CPUs: {error}"),
+            Err(error) => {
+                if let Some(times) = self.repeats.occurred(&format!("{group}: {error}"), now) {
+                    log::warn!("{group}: the plugin cannot leave exclusive CPUs: {error}{times}");
+                }
+            }
         }
     }
 

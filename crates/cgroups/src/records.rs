@@ -23,6 +23,8 @@ pub struct CgroupRecords {
     title: String,
     groups: BTreeMap<CgroupPath, CgroupRecord>,
     unsaved: bool,
+    /// Why the last write of the file has failed.
+    pub(super) failure: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl CgroupRecords {
             }
         };
         let unsaved = groups.is_empty();
-        let mut records = CgroupRecords { file: Some(file), title, groups, unsaved };
+        let mut records = CgroupRecords { file: Some(file), title, groups, unsaved, failure: None };
         records.save();
         records
     }
@@ -100,11 +102,13 @@ impl CgroupRecords {
             file.replace(self.text().as_bytes())
         };
         match saved {
-            Ok(()) => self.unsaved = false,
-            Err(error) => log::warn!(
-                "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
-                file.path().display()
-            ),
+            Ok(()) => {
+                self.unsaved = false;
+                self.failure = None;
+            }
+            Err(error) => {
+                self.failure = Some(format!("cannot write {}: {error}", file.path().display()));
+            }
         }
     }
 

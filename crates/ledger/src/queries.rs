@@ -4,7 +4,7 @@ use super::Ledger;
 use super::books::ContainerRef;
 use super::claim::{Claim, MemoryClaim};
 use super::due;
-use super::model::{ContainerId, LeftAlone, PodUid};
+use super::model::{ContainerId, LeftAlone, Pod, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
 use super::quieting;
@@ -220,6 +220,7 @@ impl Ledger {
     /// Pods whose end the daemon has to detect, as the runtime may not report it.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
         self.books.deserted().map(|pod| Deserted {
+            name: name_of(&pod.pod),
             sandbox: pod.pod.sandbox.clone(),
             group: pod.group(),
             removed: pod.is_empty(),
@@ -229,5 +230,14 @@ impl Ledger {
     pub fn view(&self) -> Arc<View> {
         let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
         Arc::clone(self.view.get_or_init(view))
+    }
+}
+
+/// Namespace and name, or the sandbox of a pod of which the runtime has reported nothing else.
+fn name_of(pod: &Pod) -> String {
+    if pod.name.is_empty() {
+        format!("pod sandbox {}", wording::short_id(&pod.sandbox.0))
+    } else {
+        format!("{}/{}", pod.namespace, pod.name)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::books::{ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::due::target_setting;
-use super::model::{ContainerId, PodUid, Qos, SandboxId};
+use super::model::{PodUid, Qos, SandboxId};
 use super::node::{Node, Pool};
 use super::note::Subject;
 use super::policy::Mechanism;
@@ -45,7 +45,7 @@ impl Target {
 /// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    pub id: ContainerId,
+    pub subject: Subject,
     pub sandbox: SandboxId,
     pub group: Option<CgroupPath>,
     pub pod_group: CgroupPath,
@@ -57,6 +57,8 @@ pub struct Holder {
 /// than its last start), or the kubelet is between two attempts to create its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deserted {
+    /// For people.
+    pub name: String,
     pub sandbox: SandboxId,
     /// Its cgroup, which exists as long as the pod does; `None` if the runtime does not report it.
     pub group: Option<CgroupPath>,
@@ -109,10 +111,11 @@ pub(super) fn reach(
     Some(Reach { exclusive, shared })
 }
 
-pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
+pub(super) fn holder(container: ContainerRef<'_>) -> Option<Holder> {
+    let ContainerRef { pod, entry, .. } = container;
     entry.claim()?;
     Some(Holder {
-        id: entry.id().clone(),
+        subject: container.subject(),
         sandbox: pod.pod.sandbox.clone(),
         group: entry.cgroup.clone(),
         pod_group: pod.group()?,

@@ -183,6 +183,9 @@ pub struct Observation {
     pub(crate) pairs: usize,
     /// The least of all samples.
     pub(crate) visibility: Visibility,
+    /// The most threads that a sample has read, and that one has not.
+    pub(crate) threads_read: usize,
+    pub(crate) threads_unread: usize,
     /// Why a sample has no interrupts.
     pub(crate) interrupts_error: Option<String>,
     pub(crate) tallies: BTreeMap<usize, CpuTally>,
@@ -195,6 +198,8 @@ impl Observation {
             owners,
             pairs: 0,
             visibility: Visibility::Host,
+            threads_read: 0,
+            threads_unread: 0,
             interrupts_error: None,
             tallies: cpus.iter().map(|cpu| (cpu, CpuTally::default())).collect(),
         }
@@ -206,6 +211,9 @@ impl Observation {
         self.pairs += 1;
         self.visibility = self.visibility.min(earlier.visibility).min(later.visibility);
         for sample in [earlier, later] {
+            self.threads_read =
+                self.threads_read.max(sample.threads.len() + sample.elsewhere.len());
+            self.threads_unread = self.threads_unread.max(sample.unread);
             if let Err(why) = &sample.interrupts {
                 self.interrupts_error = Some(why.clone());
             }
@@ -231,6 +239,8 @@ impl Observation {
     pub fn merge(&mut self, other: &Observation) {
         self.pairs += other.pairs;
         self.visibility = self.visibility.min(other.visibility);
+        self.threads_read = self.threads_read.max(other.threads_read);
+        self.threads_unread = self.threads_unread.max(other.threads_unread);
         self.interrupts_error = other.interrupts_error.clone().or(self.interrupts_error.take());
         for (cpu, from) in &other.tallies {
             if let Some(owner) = owner_of(&self.owners, *cpu)
@@ -493,7 +503,7 @@ fn growth_on(
     let cause = Cause {
         kind: thread_kind(owners, thread, cpu),
         number: Some(thread.process),
-        name: thread.name.clone(),
+        name: thread.name.to_string(),
         detail: if thread.is_kernel { String::new() } else { cgroup_name(owners, thread) },
     };
     let what =

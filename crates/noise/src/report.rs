@@ -6,7 +6,7 @@
 use crate::difference::{
     Amount, Cause, CpuTally, InForce, Kind, Observation, PartitionInForce, owner_of,
 };
-use crate::sample::Visibility;
+use crate::sample::{MOST_OF_CGROUP, MOST_THREADS, Visibility};
 use cpuset::{CpuSet, PartitionType};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -41,6 +41,13 @@ pub struct NoiseReport {
     pub seconds: f64,
     pub samples: usize,
     pub visibility: Visibility,
+    /// How many threads a sample has read.
+    pub threads_read: usize,
+    /// How many it has not read, as there are more than [`MOST_THREADS`], or than [`MOST_OF_CGROUP`] in one cgroup:
+    /// they are not observed.
+    pub threads_unread: usize,
+    /// How long the last sample took, at the least priority; `null` if nobody has measured it.
+    pub sample_milliseconds: Option<u64>,
     /// Why no interrupts are visible; `null` if they are.
     pub interrupts_error: Option<String>,
     /// In the order in which the owners were given.
@@ -224,6 +231,9 @@ impl Observation {
             seconds: elapsed.as_secs_f64(),
             samples: self.pairs + 1,
             visibility: self.visibility,
+            threads_read: self.threads_read,
+            threads_unread: self.threads_unread,
+            sample_milliseconds: None,
             interrupts_error: self.interrupts_error.as_ref().map(|why| clean(why, LONGEST_DETAIL)),
             containers,
         }
@@ -239,7 +249,9 @@ impl Observation {
         all.sort_by_key(Finding::rank);
         let (expected, findings): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|finding| finding.kind.is_expected());
-        let sees_all = self.visibility == Visibility::Host && self.interrupts_error.is_none();
+        let sees_all = self.visibility == Visibility::Host
+            && self.threads_unread == 0
+            && self.interrupts_error.is_none();
         let verdict = if !findings.is_empty() {
             Verdict::Noisy
         } else if !tally.is_observed {
@@ -360,7 +372,16 @@ impl NoiseReport {
         let interrupts = self.interrupts_error.as_ref().map(|error| {
             format!("interrupts: not visible: {error} (the kubelet masks this file in containers: overlay quiet)")
         });
-        threads.map(|threads| format!("threads: {threads}")).into_iter().chain(interrupts).collect()
+        let unread = if self.threads_unread == 0 {
+            None
+        } else {
+            Some(format!(
+                "{} not observed: a sample reads {MOST_OF_CGROUP} of one cgroup, and {MOST_THREADS} in all",
+                count(self.threads_unread as u64, "thread")
+            ))
+        };
+        let threads = threads.map(|threads| format!("threads: {threads}"));
+        threads.into_iter().chain(unread).chain(interrupts).collect()
     }
 
     /// For people. With `colour`, the lines of noisy CPUs are red.

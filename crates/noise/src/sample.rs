@@ -7,11 +7,12 @@
 use cpuset::{CgroupPath, CpuSet};
 use kernel::Kernel;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A flag of kernel threads in field 9 of `/proc/PID/stat` (`include/linux/sched.h`).
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -19,6 +20,12 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 const KTHREADD: &str = "2";
 /// A pid namespace with fewer processes, none of them a kernel thread, is a container's.
 const FEW_PROCESSES: usize = 8;
+
+/// The most threads that a sample reads: about 300 bytes and 20 microseconds each.
+pub const MOST_THREADS: usize = 16_384;
+/// The most threads of one cgroup, so that a container with many threads hides none of others. The root cgroup, which
+/// has the kernel's threads, has no such limit.
+pub const MOST_OF_CGROUP: usize = 2048;
 
 /// Where the files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,11 +121,42 @@ pub struct Sample {
     pub(crate) threads: BTreeMap<ThreadId, Thread>,
     /// All other threads, which may become one of the former before the next sample.
     pub(crate) elsewhere: BTreeMap<ThreadId, Usage>,
+    /// Threads that were not read: more than [`MOST_THREADS`] or [`MOST_OF_CGROUP`].
+    pub(crate) unread: usize,
+}
+
+/// Values that many threads share.
+#[derive(Debug, Default)]
+struct Shared {
+    names: HashSet<Arc<str>>,
+    masks: HashSet<Arc<CpuSet>>,
+    /// How many threads of each cgroup were read.
+    of_cgroup: HashMap<Arc<Membership>, usize>,
+}
+
+impl Shared {
+    fn name(&mut self, name: String) -> Arc<str> {
+        if let Some(known) = self.names.get(name.as_str()) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    fn mask(&mut self, mask: CpuSet) -> Arc<CpuSet> {
+        if let Some(known) = self.masks.get(&mask) {
+            return Arc::clone(known);
+        }
+        let mask = Arc::new(mask);
+        self.masks.insert(Arc::clone(&mask));
+        mask
+    }
 }
 
 impl Sample {
-    /// Reads the counters of the CPUs in `watched`. The time this takes grows with the number of
-    /// threads: three files for each.
+    /// Reads the counters of the CPUs in `watched`. The time and memory that this takes grow with the number of
+    /// threads, two files for each, up to [`MOST_THREADS`].
     ///
     /// A sample without the table of interrupts has softirqs and threads only. [`Kernel::read`] refuses
     /// one of more than 16 MiB, which takes about 2000 CPUs with 800 interrupts.
@@ -139,22 +177,44 @@ impl Sample {
             visibility: Visibility::InterruptsOnly,
             threads: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
+            unread: 0,
         };
         let processes = numbered(kernel, &roots.processes);
         sample.visibility = visibility(kernel, &roots.processes, processes.len());
         if sample.visibility != Visibility::InterruptsOnly {
+            let mut shared = Shared::default();
             for process in processes {
-                sample.add_process(kernel, roots, process, &watched);
+                sample.add_process(kernel, roots, process, &watched, &mut shared);
             }
         }
         Ok(sample)
     }
 
-    fn add_process(&mut self, kernel: &dyn Kernel, roots: &Roots, process: u32, watched: &CpuSet) {
+    fn add_process(
+        &mut self,
+        kernel: &dyn Kernel,
+        roots: &Roots,
+        process: u32,
+        watched: &CpuSet,
+        shared: &mut Shared,
+    ) {
         let directory = roots.processes.join(process.to_string());
-        // Most processes have no thread of interest, and need no cgroup.
-        let mut cgroup = None;
-        for thread in numbered(kernel, &directory.join("task")) {
+        let mut threads = numbered(kernel, &directory.join("task"));
+        let text = read(kernel, &directory.join("cgroup")).unwrap_or_default();
+        let cgroup = Membership::parse(&text, roots.cgroup_namespace.as_ref());
+        let (cgroup, of_cgroup) = match shared.of_cgroup.get_key_value(&cgroup) {
+            Some((known, count)) => (Arc::clone(known), *count),
+            None => (Arc::new(cgroup), 0),
+        };
+        let read_threads = self.threads.len() + self.elsewhere.len();
+        let mut room = MOST_THREADS.saturating_sub(read_threads);
+        if !cgroup.path.is_empty() {
+            room = room.min(MOST_OF_CGROUP.saturating_sub(of_cgroup));
+        }
+        self.unread += threads.len().saturating_sub(room);
+        threads.truncate(room);
+        shared.of_cgroup.insert(Arc::clone(&cgroup), of_cgroup + threads.len());
+        for thread in threads {
             let files = directory.join("task").join(thread.to_string());
             let Some(stat) = read(kernel, &files.join("stat")).and_then(|text| Stat::parse(&text))
             else {
@@ -175,18 +235,14 @@ impl Sample {
                 self.elsewhere.insert(id, usage);
                 continue;
             }
-            let cgroup = cgroup.get_or_insert_with(|| {
-                let text = read(kernel, &directory.join("cgroup")).unwrap_or_default();
-                Membership::parse(&text, roots.cgroup_namespace.as_ref())
-            });
             let thread = Thread {
                 process,
-                name: stat.name,
+                name: shared.name(stat.name),
                 is_kernel: stat.is_kernel,
                 last_cpu: stat.last_cpu,
-                allowed: status.allowed,
+                allowed: shared.mask(status.allowed),
                 usage,
-                cgroup: cgroup.clone(),
+                cgroup: Arc::clone(&cgroup),
             };
             self.threads.insert(id, thread);
         }
@@ -205,12 +261,12 @@ pub(crate) struct ThreadId {
 pub(crate) struct Thread {
     pub(crate) process: u32,
     /// As in `/proc`: any bytes but NUL, with U+FFFD where they are not UTF-8.
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) is_kernel: bool,
     pub(crate) last_cpu: usize,
-    pub(crate) allowed: CpuSet,
+    pub(crate) allowed: Arc<CpuSet>,
     pub(crate) usage: Usage,
-    pub(crate) cgroup: Membership,
+    pub(crate) cgroup: Arc<Membership>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -223,7 +279,7 @@ pub(crate) struct Usage {
 }
 
 /// The cgroup of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Membership {
     /// Without a slash at either end; empty for the root.
     pub(crate) path: String,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use std::{fs, io, os::unix};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
+use wording::Repeats;
 
 /// The first pause after the end of a connection or a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -77,6 +78,7 @@ pub async fn run<P: Plugin>(
     let mut last = Session(0);
     // The socket of the connection that has ended.
     let mut before = None;
+    let mut repeats = Repeats::default();
     loop {
         let dialed = tokio::select! {
             dialed = UnixStream::connect(&path) => dialed,
@@ -85,11 +87,16 @@ pub async fn run<P: Plugin>(
         let limit = match dialed {
             Ok(stream) => {
                 last = Session(last.0 + 1);
-                log::info!("connected to {} as {identity} ({last})", path.display());
+                if let Some(times) = repeats.occurred("connected", Instant::now().into_std()) {
+                    log::info!("connected to {} as {identity} ({last}){times}", path.display());
+                }
                 let socket = SocketFile::of(&path);
-                if before.is_some() && before == socket {
+                if before.is_some()
+                    && before == socket
+                    && let Some(times) = repeats.occurred("no restart", Instant::now().into_std())
+                {
                     log::warn!(
-                        "the runtime had closed the connection without a restart: an answer may have taken too long"
+                        "the runtime had closed the connection without a restart: an answer may have taken too long{times}"
                     );
                 }
                 before = None;
@@ -102,10 +109,17 @@ pub async fn run<P: Plugin>(
                         log::debug!("{error} ({last})");
                         before = socket;
                     }
-                    Err(error) => log::error!("{error} ({last})"),
+                    Err(error) => {
+                        let now = Instant::now().into_std();
+                        if let Some(times) = repeats.occurred(&error.to_string(), now) {
+                            log::error!("{error} ({last}){times}");
+                        }
+                    }
                 }
-                if before.is_some() {
-                    log::info!("the runtime closed the connection ({last}): reconnecting");
+                if before.is_some()
+                    && let Some(times) = repeats.occurred("closed", Instant::now().into_std())
+                {
+                    log::info!("the runtime closed the connection ({last}): reconnecting{times}");
                 }
                 if since.elapsed() >= GOOD_CONNECTION {
                     pause = Pause(FIRST_PAUSE);

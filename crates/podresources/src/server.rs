@@ -15,10 +15,11 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use wording::Repeats;
 
 /// Connections at a time. A new one replaces an idle one.
 const MAX_CONNECTIONS: usize = 16;
@@ -49,11 +50,14 @@ pub struct Sockets {
 pub async fn serve(sockets: Sockets, source: impl Source) -> Infallible {
     let Sockets { listen: path, kubelet } = sockets;
     let service = Arc::new(Service::new(source, kubelet));
+    let mut repeats = Repeats::default();
     let socket = loop {
         match Socket::bind(&path) {
             Ok(socket) => break socket,
             Err(error) => {
-                log::warn!("podresources: cannot listen on {}: {error}", path.display());
+                if let Some(times) = repeats.occurred(&error.to_string(), Instant::now()) {
+                    log::warn!("podresources: cannot listen on {}: {error}{times}", path.display());
+                }
                 sleep(PAUSE).await;
             }
         }

@@ -1,4 +1,4 @@
-//! The wording of messages: lists of CPUs, singular and plural, the nearest known name.
+//! The wording of messages: lists of CPUs, singular and plural, the nearest known name; and how often the log has one.
 //!
 //! ```
 //! assert_eq!(wording::cpus("0-3"), "CPUs 0-3");
@@ -9,6 +9,10 @@
 //! );
 //! ```
 
+mod repeats;
+
+pub use repeats::{Repeats, Times};
+
 use std::cmp::Ordering;
 use std::fmt::Display;
 
@@ -16,6 +20,25 @@ use std::fmt::Display;
 const LONGEST_NAME: usize = 80;
 /// The shortest beginning of a name that stands for it.
 const SHORTEST_BEGINNING: usize = 4;
+/// Names of a pass's objects in a line.
+const FEW: usize = 3;
+/// The length of an id in messages, as container runtimes' own programs show it.
+const SHORT_ID: usize = 12;
+
+/// The first names and how many more there are, for one line about all: `a, b, c and 597 more`.
+pub fn few<T: Display>(names: impl IntoIterator<Item = T>) -> String {
+    let mut names = names.into_iter();
+    let first: Vec<String> = names.by_ref().take(FEW).map(|name| name.to_string()).collect();
+    match names.count() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// The beginning of a container's or sandbox's id, by which people and `crictl` find it.
+pub fn short_id(id: &str) -> &str {
+    id.char_indices().nth(SHORT_ID).map_or(id, |(end, _)| &id[..end])
+}
 
 /// ` (did you mean NAME?)` if a known name is similar, otherwise empty.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
@@ -181,6 +204,16 @@ mod tests {
     fn a_noun_agrees_with_its_number() {
         let counted = [0, 1, 2].map(|n| count(n, "uncore cache"));
         assert_eq!(counted, ["0 uncore caches", "1 uncore cache", "2 uncore caches"]);
+    }
+
+    #[test]
+    fn a_line_has_few_names_and_short_ids() {
+        let names = ["a", "b", "c", "d", "e"];
+        assert_eq!(
+            [0, 3, 5].map(|most| few(&names[..most])),
+            ["", "a, b, c", "a, b, c and 2 more"]
+        );
+        assert_eq!(["0123456789abcdef", "é", ""].map(short_id), ["0123456789ab", "é", ""]);
     }
 
     #[test]

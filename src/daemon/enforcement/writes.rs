@@ -1,20 +1,23 @@
 //! Writes into the cgroups of single containers, and refusals by the kernel.
 
 use super::Enforcement;
+use crate::daemon::log_repeated;
 use crate::exclusivity::lift_quota;
 use cgroups::{FileError, KernelRefusal, QuotaChange, set_cpus};
 use ledger::{ContainerId, Ledger, Mechanism, Target, Update};
+use log::Level;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Instant;
 
 impl Enforcement {
     /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
     /// worked.
-    pub(in crate::daemon) fn settle_pod_quota(&mut self, target: &Target) -> bool {
+    pub(in crate::daemon) fn settle_pod_quota(&mut self, target: &Target, now: Instant) -> bool {
         let settled = self.settle(target);
         if let Err(error) = &settled {
             self.errors += 1;
-            log::warn!("{}: {error}", target.subject);
+            self.log_refused(target, error, now);
         }
         settled.is_ok()
     }
@@ -38,6 +41,7 @@ impl Enforcement {
     pub(in crate::daemon) fn settle_pod_quotas(
         &mut self,
         targets: &[Target],
+        now: Instant,
     ) -> (u64, Vec<PathBuf>) {
         let mut again = 0;
         for target in targets {
@@ -45,7 +49,7 @@ impl Enforcement {
                 let change = self.settle(target);
                 again += u64::from(matches!(change, Ok(Some(QuotaChange::LiftedAgain))));
             } else {
-                self.settle_pod_quota(target);
+                self.settle_pod_quota(target, now);
             }
         }
         let lifted = targets.iter().filter(|target| target.lifts_pod_quota);
@@ -105,8 +109,13 @@ impl Enforcement {
             // The file may be one that is watched: the refused write is reported like any other,
             // and must not lead to the next one.
             self.refused_at = Some(now);
-            log::warn!("{}: {refused}", target.subject);
+            self.log_refused(target, &refused, now);
         }
         false
+    }
+
+    fn log_refused(&mut self, target: &Target, refused: &impl Display, now: Instant) {
+        let line = format!("{}: {refused}", target.subject);
+        log_repeated(&mut self.repeats, Level::Warn, &line, now);
     }
 }

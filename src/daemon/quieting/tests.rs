@@ -7,6 +7,7 @@ use ledger::{
     Settings,
 };
 use quiet::{Irqbalance, Originals};
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -161,23 +162,97 @@ fn a_pass_that_hangs_is_reported_and_there_is_no_other_one() {
     assert!(node.quieting.figures(later).troubles().is_empty());
 }
 
-#[test]
-fn a_refused_interrupt_is_logged_once_until_nothing_is_asked_for() {
+thread_local! {
+    static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has the lines that a thread logs.
+struct OfThread;
+
+impl log::Log for OfThread {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Info
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LINES.with_borrow_mut(|lines| lines.push(record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// Plays an hour of passes with these results. Returns what they log.
+fn an_hour_of(report: impl Fn(usize) -> Report) -> Vec<String> {
+    // Fails from the second call on: the logger is set already.
+    let _ = log::set_logger(&OfThread);
+    log::set_max_level(log::LevelFilter::Info);
     let mut node = TestNode::new();
     node.quieting.listed(node.now);
-    let noise = StrayInterrupt {
-        number: 30,
-        names: vec!["nvme0q3".to_owned()],
-        chip: "PCI-MSIX".to_owned(),
-        cpus: "2".parse().unwrap(),
+    LINES.take();
+    for pass in 0..720 {
+        let QuietPass { steering, goal, .. } = node.begin("2");
+        let result = Ok(report(pass));
+        node.quieting.ended(QuietOutcome { steering, goal, result }, node.now);
+    }
+    LINES.take()
+}
+
+fn interrupt(number: u32, chip: &str) -> StrayInterrupt {
+    let names = vec![format!("nvme0q{number}")];
+    StrayInterrupt { number, names, chip: chip.to_owned(), cpus: "2".parse().unwrap() }
+}
+
+#[test]
+fn refused_interrupts_are_one_line() {
+    let refused = |numbers: std::ops::Range<u32>| -> Vec<(StrayInterrupt, String)> {
+        numbers.map(|n| (interrupt(n, "PCI-MSIX"), "Permission denied".to_owned())).collect()
     };
-    let refused = vec![(noise, "Permission denied".to_owned())];
-    let report = Report { refused, ..Report::default() };
-    node.quieting.log(&report);
-    node.quieting.log(&report);
-    assert!(node.quieting.logged.iter().eq(["30 nvme0q3"]));
-    node.quieting.reset();
-    assert!(node.quieting.logged.is_empty());
+    let one = an_hour_of(|_| Report { refused: refused(30..31), ..Report::default() });
+    let [line] = &one[..] else { panic!("{one:?}") };
+    let stays = "interrupts: interrupt 30 (nvme0q30, PCI-MSIX) on CPU 2 stays: Permission denied. The kernel";
+    assert!(line.starts_with(stays), "{line}");
+    let all = an_hour_of(|_| Report { refused: refused(0..600), ..Report::default() });
+    let [line] = &all[..] else { panic!("{} lines", all.len()) };
+    assert!(line.contains(" on CPU 2 and 597 more stay: Permission denied. "), "{line}");
+    assert!(line.len() < 500, "{line}");
+    // Another container asks for the same, and the kernel refuses other interrupts.
+    let later = an_hour_of(|pass| Report {
+        refused: refused(0..pass as u32 / 360 + 1),
+        ..Report::default()
+    });
+    assert_eq!(later.len(), 2);
+}
+
+#[test]
+fn a_program_that_sets_600_interrupts_at_each_pass_is_logged_every_tenth_time() {
+    let fought = |pass: usize| {
+        let drift = |number| Drift {
+            setting: quiet::Setting::Interrupt(number),
+            observed: quiet::SettingValue::Cpus("0-3".parse().unwrap()),
+            target: quiet::SettingValue::Cpus("0-1,3".parse().unwrap()),
+        };
+        // Some of them are not back yet at each pass.
+        Report { drift: (0..600 - pass as u32 % 5).map(drift).collect(), ..Report::default() }
+    };
+    let lines = an_hour_of(fought);
+    let bytes: usize = lines.iter().map(String::len).sum();
+    assert!(bytes < 16 << 10, "{bytes} bytes in {} lines", lines.len());
+    assert!(lines[0].starts_with("interrupts: another program has changed 600 values ("));
+    assert!(lines[0].ends_with(" from 0-1,3 to 0-3: set again"), "{}", lines[0]);
+    assert!(lines[1].ends_with(": set again (13 times)"), "{}", lines[1]);
+}
+
+#[test]
+fn devices_that_come_and_go_are_logged_every_tenth_time() {
+    let flapping = |pass: usize| {
+        let is_there = pass.is_multiple_of(2);
+        let away = (0..600).filter(|_| is_there).map(|n| (n, "2".parse().unwrap())).collect();
+        let errors = (0..600).map(|n| format!("cannot read interrupt {n}: {is_there}")).collect();
+        Report { away, errors, ..Report::default() }
+    };
+    let lines = an_hour_of(flapping);
+    let bytes: usize = lines.iter().map(String::len).sum();
+    assert!(bytes < 32 << 10, "{bytes} bytes in {} lines", lines.len());
 }
 
 /// A running container with CPUs 2-3, and CPU 4 idle for it.

@@ -224,7 +224,10 @@ fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
         Ok(numbers) => Some(numbers).filter(|numbers| !numbers.is_empty()),
         Err(_) => {
             let start: String = text.chars().take(80).collect();
-            log::warn!("container {container}: ignoring {start:?}, which is not a list of {what}");
+            log::warn!(
+                "container {}: ignoring {start:?}, which is not a list of {what}",
+                wording::short_id(container)
+            );
             None
         }
     }

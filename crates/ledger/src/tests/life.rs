@@ -89,7 +89,8 @@ fn a_pod_without_containers_is_reported_as_deserted() {
         node.remove(id);
         assert_eq!(node.ledger.exclusive().len(), 14);
     }
-    let expect = Deserted { sandbox: a.sandbox.clone(), group, removed: true };
+    let name = "default/a".to_owned();
+    let expect = Deserted { name, sandbox: a.sandbox.clone(), group, removed: true };
     assert_eq!(deserted(&node), std::slice::from_ref(&expect));
     // After a restart the runtime lists only the sandbox: the pod may be between two instances.
     let mut next = Node::with(settings(), node.ledger.claims().collect());

@@ -416,3 +416,44 @@ proptest! {
         prop_assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
     }
 }
+
+/// A container with 40,000 threads sleeps on its CPU, and a process of the host runs there.
+#[test]
+fn a_container_with_many_threads_hides_no_others() {
+    let many =
+        Task { last_cpu: 2, allowed: "2", ..Task::process(1000, "sleeps", "/kubepods/pod1/main") };
+    let host = |voluntary| Task {
+        last_cpu: 2,
+        voluntary,
+        ..Task::process(2000, "cron", "/system.slice/cron.service")
+    };
+    let sample = |voluntary| {
+        let mut files = Files::host("CPU2\n", "CPU2\nTIMER: 0\n", &[host(voluntary)]);
+        for thread in 100_000..140_000 {
+            files = files.with_task(&Task { thread, ..many.clone() });
+        }
+        Sample::take(&files, &Roots::default(), "2".parse().unwrap()).unwrap()
+    };
+    let owner = Owner {
+        name: "ns/pod1/main".to_owned(),
+        cgroup: CgroupPath::new("kubepods/pod1/main").unwrap(),
+        cpus: "2".parse().unwrap(),
+        in_force: InForce::default(),
+    };
+    let mut observation = Observation::new(vec![owner]);
+    let (earlier, later) = (sample(5), sample(6));
+    let bytes = format!("{later:?}").len();
+    assert!(bytes < 2 << 20, "a sample has {bytes} bytes as text");
+    observation.add(&earlier, &later);
+    let noise = observation.noise(Duration::from_secs(10), &BTreeSet::new());
+    assert_eq!(
+        noise.hidden(),
+        ["37952 threads not observed: a sample reads 2048 of one cgroup, and 16384 in all"]
+    );
+    let [cpu] = &noise.containers[0].by_cpu[..] else { panic!("{noise:?}") };
+    assert_eq!(cpu.findings.len(), 1, "{cpu:?}");
+    let mut observation = Observation::new(observation.owners);
+    observation.add(&later, &later);
+    let noise = observation.noise(Duration::from_secs(10), &BTreeSet::new());
+    assert_eq!(noise.containers[0].by_cpu[0].verdict, Verdict::QuietAsFarAsVisible);
+}

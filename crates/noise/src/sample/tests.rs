@@ -120,7 +120,7 @@ fn threads_of_other_cpus_are_kept_as_counters_only() {
     let moved = Task { allowed: "0-1", last_cpu: 3, ..Task::process(52, "moved", "/") };
     let sample = take(&Files::host(INTERRUPTS, SOFTIRQS, &[near, far, moved]), "2-3");
     assert_eq!(sample.visibility, Visibility::Host);
-    let names: Vec<&str> = sample.threads.values().map(|thread| thread.name.as_str()).collect();
+    let names: Vec<&str> = sample.threads.values().map(|thread| &*thread.name).collect();
     assert_eq!(names, ["near", "moved"]);
     let near = sample.threads.values().next().unwrap();
     assert_eq!(near.cgroup.path, "system.slice/near.service");
@@ -141,7 +141,7 @@ fn a_thread_that_vanishes_is_left_out() {
     let sample = take(&files, "2-3");
     let threads: Vec<u32> = sample.threads.keys().map(|id| id.thread).collect();
     assert_eq!(threads, [52]);
-    assert_eq!(sample.threads.values().next().unwrap().cgroup, Membership::default());
+    assert_eq!(sample.threads.values().next().unwrap().cgroup, Membership::default().into());
 }
 
 #[test]

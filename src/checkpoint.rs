@@ -1,4 +1,4 @@
-//! The state file: exclusive CPUs and counted memory, with their containers.
+//! The state file: exclusive CPUs and counted memory, with their containers, and containers on the CPUs of others.
 //!
 //! The file has only what cannot be derived, and what is set on running containers overrides it.
 //! Each write replaces the whole file atomically: a crash at any moment leaves the old one or the
@@ -8,12 +8,14 @@
 use crate::disk::{Disk, Stalled};
 use crate::files;
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
-use ledger::{Claim, ContainerId, CpuRequest, Ledger, Margin, MemoryClaim, MilliCpu, PodUid};
+use ledger::{
+    Claim, ContainerId, CpuRequest, Ledger, LeftAlone, Margin, MemoryClaim, MilliCpu, PodUid,
+};
 use placement::memory_manager::{self, Amounts, MemoryKind};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -38,17 +40,23 @@ const MAX_BYTES: usize = 4 << 20;
 pub struct SavedClaims {
     pub cpus: Vec<Claim>,
     pub memory: Vec<MemoryClaim>,
+    /// Containers on CPUs that another program has set. The runtime's list does not say who set CPUs.
+    pub left_alone: HashMap<ContainerId, LeftAlone>,
 }
 
 impl SavedClaims {
     pub fn of(ledger: &Ledger) -> SavedClaims {
-        SavedClaims { cpus: ledger.claims().collect(), memory: ledger.memory_claims().collect() }
+        SavedClaims {
+            cpus: ledger.claims().collect(),
+            memory: ledger.memory_claims().collect(),
+            left_alone: ledger.left_alone().map(|(id, why)| (id.clone(), why)).collect(),
+        }
     }
 }
 
 impl From<Vec<Claim>> for SavedClaims {
     fn from(cpus: Vec<Claim>) -> SavedClaims {
-        SavedClaims { cpus, memory: Vec::new() }
+        SavedClaims { cpus, ..SavedClaims::default() }
     }
 }
 
@@ -338,6 +346,8 @@ struct Envelope<'a> {
 struct StoredState {
     containers: Vec<StoredClaim>,
     memory: Vec<StoredMemory>,
+    /// The word of [`LeftAlone::name`] by the container's id.
+    left_alone: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -451,6 +461,11 @@ pub fn encode(claims: &SavedClaims) -> io::Result<Vec<u8>> {
     let state = StoredState {
         containers: claims.cpus.iter().map(StoredClaim::of).collect(),
         memory: claims.memory.iter().map(StoredMemory::of).collect(),
+        left_alone: claims
+            .left_alone
+            .iter()
+            .map(|(id, why)| (id.0.clone(), why.name().to_owned()))
+            .collect(),
     };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
     let envelope = Envelope { version: VERSION, checksum: checksum(&state), state: &state };
@@ -484,9 +499,15 @@ pub fn decode(bytes: &[u8]) -> Result<SavedClaims, String> {
     let state: StoredState = serde_json::from_str(envelope.state.get()).map_err(invalid)?;
     let cpus = state.containers.into_iter().map(StoredClaim::into_claim);
     let memory = state.memory.into_iter().map(StoredMemory::into_claim);
+    let left_alone = state.left_alone.into_iter().map(|(id, word)| {
+        let why = LeftAlone::ALL.into_iter().find(|why| why.name() == word);
+        let why = why.ok_or_else(|| invalid(format!("left_alone: {word:?}")))?;
+        Ok((ContainerId(id), why))
+    });
     Ok(SavedClaims {
         cpus: cpus.collect::<Result<_, _>>()?,
         memory: memory.collect::<Result<_, _>>()?,
+        left_alone: left_alone.collect::<Result<_, String>>()?,
     })
 }
 
@@ -533,6 +554,7 @@ mod tests {
                 container: "c \"quoted\"".to_owned(),
                 memory: of_c,
             }],
+            left_alone: [(ContainerId("id-d".to_owned()), LeftAlone::Unexplained)].into(),
         }
     }
 
@@ -568,17 +590,22 @@ mod tests {
         );
         let memory = concat!(
             r#""memory":[{"pod_uid":"uid-c","container":"c \"quoted\"","nodes":"0,127","#,
-            r#""amounts":{"hugepages-2Mi":1073741824,"memory":3221225472}}]"#
+            r#""amounts":{"hugepages-2Mi":1073741824,"memory":3221225472}}],"#,
+            r#""left_alone":{"id-d":"unexplained"}"#
         );
         assert!(text.contains(claim) && text.contains(memory), "{text}");
         let text = String::from_utf8(encode(&SavedClaims::default()).unwrap()).unwrap();
-        assert!(text.contains(r#""state":{"containers":[],"memory":[]}"#), "{text}");
+        assert!(
+            text.contains(r#""state":{"containers":[],"memory":[],"left_alone":{}}"#),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_missing_field_is_named_and_an_unknown_one_is_ignored() {
         let claim = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","idle_siblings":true,"idle_caches":false,"mixed":false,"lent":false,"later":1}"#;
-        let state = format!(r#"{{"containers":[{claim}],"memory":[],"later":[]}}"#);
+        let state =
+            format!(r#"{{"containers":[{claim}],"memory":[],"left_alone":{{}},"later":[]}}"#);
         let [read] = &decode(sealed(&state).as_bytes()).unwrap().cpus[..] else { panic!() };
         assert_eq!(read.margin, Margin { siblings: true, ..Margin::NONE });
         for field in [
@@ -591,8 +618,17 @@ mod tests {
             let why = decode(sealed(&state.replace(field, "")).as_bytes()).unwrap_err();
             assert!(why.contains(&format!("missing field `{name}`")), "{why}");
         }
-        let why = decode(sealed(r#"{"containers":[]}"#).as_bytes()).unwrap_err();
-        assert!(why.contains("missing field `memory`"), "{why}");
+        for (state, expect) in [
+            (r#"{"containers":[]}"#, "missing field `memory`"),
+            (r#"{"containers":[],"memory":[]}"#, "missing field `left_alone`"),
+            (
+                r#"{"containers":[],"memory":[],"left_alone":{"c":"kubelet"}}"#,
+                "left_alone: \"kubelet\"",
+            ),
+        ] {
+            let why = decode(sealed(state).as_bytes()).unwrap_err();
+            assert!(why.contains(expect), "{why}");
+        }
     }
 
     #[test]
@@ -605,7 +641,7 @@ mod tests {
             ("0", r#"{"memory":-1}"#, "invalid content"),
         ] {
             let state = format!(
-                r#"{{"containers":[],"memory":[{{"pod_uid":"u","container":"c","nodes":"{nodes}","amounts":{amounts}}}]}}"#
+                r#"{{"containers":[],"memory":[{{"pod_uid":"u","container":"c","nodes":"{nodes}","amounts":{amounts}}}],"left_alone":{{}}}}"#
             );
             let why = decode(sealed(&state).as_bytes()).unwrap_err();
             assert!(why.contains(expect), "{state}: {why}");

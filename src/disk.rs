@@ -30,6 +30,9 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Replaces a file by renaming another one over it: a program reads all or nothing of a value.
     fn replace(&self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()>;
 
+    /// Removes a file, if it is there.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
     /// Makes a directory, and those above it, unless it is there.
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()>;
 
@@ -146,6 +149,10 @@ impl Storage for Direct {
         files::replace(path, &path.with_file_name(DRAFT), mode, content)
     }
 
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        files::remove(path)
+    }
+
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(mode).create(path)
     }
@@ -170,6 +177,11 @@ impl Storage for Disk {
         let path = path.to_owned();
         let content = content.to_owned();
         self.run(move || Direct.replace(&path, mode, &content))?
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let path = path.to_owned();
+        self.run(move || Direct.remove(&path))?
     }
 
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()> {

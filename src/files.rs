@@ -61,6 +61,14 @@ pub(crate) fn replace(path: &Path, draft: &Path, mode: u32, content: &[u8]) -> i
     fs::rename(draft, path)
 }
 
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn name_of(file_type: FileType) -> &'static str {
     if file_type.is_dir() {
         "a directory"

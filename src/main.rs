@@ -24,7 +24,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     let warnings = &mut io::stderr();
     match command {
         Command::Run(args) => {
-            log::start();
+            log::start(args.log_format);
             cli::run::run(args)?;
         }
         Command::Status(args) => cli::status::run(&args, out)?,

@@ -289,7 +289,7 @@ impl World {
             let container = self.container(serial);
             container.cpus = cpus.to_string();
             container.is_named = true;
-        } else if self.pods[&id].is_in_workload(&self.settings) {
+        } else if self.pods[&id].is_preset(&self.settings) {
             let cpus = self.reserved() & self.kernel.lock().usable();
             let container = self.container(serial);
             container.is_preset = !cpus.is_empty();
@@ -312,7 +312,7 @@ impl World {
         let is_moved = container_is_moved(self.containers.get(&serial), &reply);
         if is_moved {
             let text = self.describe(serial);
-            return self.fail(format!("{text} is in a workload of CRI-O, and gets other CPUs"));
+            return self.fail(format!("{text} has CPUs of another program, and gets others"));
         }
         let Some(container) = self.containers.get_mut(&serial) else { return };
         let Some(pod) = self.pods.get_mut(&id) else { return };

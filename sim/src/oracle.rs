@@ -875,7 +875,7 @@ impl World {
             |one: &Occupant| self.container_of(one).is_some_and(Container::is_set_by_others);
         let is_bounded = |one: &Occupant| self.is_bounded(one.pod, self.container_of(one));
         // Its pod has the reserved CPUs as well, which the pool lacks under strict reservation.
-        let has_preset = |one: &Occupant| self.pods[&one.pod].is_in_workload(&self.settings);
+        let has_preset = |one: &Occupant| self.pods[&one.pod].is_preset(&self.settings);
         let is_general = |one: &Occupant| {
             let pod = &self.pods[&one.pod];
             !self.is_for_reserved(pod) && !pod.is_system

@@ -813,6 +813,13 @@ impl Storage for StateDirectory {
         Ok(())
     }
 
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut files = self.files();
+        files.check()?;
+        files.content.remove(path);
+        Ok(())
+    }
+
     fn create_directory(&self, _path: &Path, _mode: u32) -> io::Result<()> {
         self.files().check()
     }

@@ -425,9 +425,14 @@ impl Pod {
         self.class == Class::Guaranteed
     }
 
-    /// Whether it is one of the pods whose CPUs CRI-O sets.
-    pub fn is_in_workload(&self, settings: &Settings) -> bool {
+    /// Whether it is one of the pods whose CPUs are set before the plugin sees them.
+    pub fn is_preset(&self, settings: &Settings) -> bool {
         settings.workload && !self.is_guaranteed() && !self.is_plugin && self.id % 4 == 3
+    }
+
+    /// Whether these CPUs are those of a workload of CRI-O. Another plugin has set those of the others.
+    fn is_in_workload(&self, settings: &Settings) -> bool {
+        self.is_preset(settings) && self.id % 8 == 3
     }
 
     pub fn uid(&self) -> String {

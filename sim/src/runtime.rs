@@ -494,7 +494,7 @@ impl World {
         if container.is_preset && self.settings.trouble != Trouble::All && !self.oracle.is_unsteady
         {
             let id = &update.container_id;
-            self.fail(format!("an update of {id}, which is in a workload of CRI-O"));
+            self.fail(format!("an update of {id}, which has CPUs of another program"));
             return quick;
         }
         let reaches = container.state == State::Running || is_crio;

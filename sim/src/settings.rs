@@ -53,7 +53,7 @@ pub struct Settings {
     pub system_partition: Option<&'static str>,
     /// Whether another NRI plugin sometimes sets CPUs of containers.
     pub other_plugin: bool,
-    /// Whether CRI-O has a workload: it puts the containers of some pods on the reserved CPUs.
+    /// Whether CRI-O, for a workload, and another plugin put the containers of some pods on the reserved CPUs.
     pub workload: bool,
     pub trouble: Trouble,
 }

@@ -12,7 +12,7 @@ pub use report::{
 use super::client;
 use super::input;
 use super::machine::{self, NodeArgs};
-use super::output::{Output, show};
+use super::output::{Output, show, wrapped};
 use crate::checkpoint;
 use crate::config::{self, Config, FromKubelet};
 use crate::exclusivity::{Access, quiet_roots};
@@ -79,7 +79,7 @@ pub fn run(
     }
     let report = check(args)?;
     let text = match args.output {
-        Output::Text => report.to_string(),
+        Output::Text => wrapped(&report.to_string()),
         Output::Json => serde_json::to_string_pretty(&report)? + "\n",
     };
     Ok(show(out, &text)?)

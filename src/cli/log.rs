@@ -2,6 +2,8 @@
 
 use crate::clock::Stamp;
 use crate::clock::stamp;
+use crate::config::LogLevel;
+use clap::ValueEnum;
 use env_logger::{Builder, Env, Target};
 use log::Record;
 use nix::sys::stat::fstat;
@@ -13,12 +15,21 @@ use wording::printable;
 /// The socket of the system's log: journald, syslogd.
 const SYSTEM_LOG: &str = "/dev/log";
 
-/// Starts logging. `RUST_LOG` sets the level, `info` without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object in a line, with time, level and message
+    Json,
+}
+
+/// Starts logging. `RUST_LOG` sets the level; without it `info`, until a configuration is read.
 ///
 /// A plugin launched by the runtime logs to the system's log, as `nri-cpu-manager`: its stderr is
-/// `/dev/null`. Lines carry their time where the log that takes them adds none.
-pub fn start() {
-    let mut builder = Builder::from_env(Env::default().default_filter_or("info"));
+/// `/dev/null`. It takes text, whatever the format. Lines carry their time where the log that takes them adds none.
+pub fn start(format: LogFormat) {
+    // This filter is permanent; `LogLevel::apply` restricts it further.
+    let mut builder = Builder::from_env(Env::default().default_filter_or("debug"));
     if std::env::var_os("NRI_PLUGIN_SOCKET").is_some()
         && let Ok(socket) = SystemLog::connect()
     {
@@ -39,6 +50,8 @@ pub fn start() {
             )
         });
         builder.target(Target::Pipe(Box::new(socket)));
+    } else if format == LogFormat::Json {
+        builder.format(|out, record| write_json(out, stamp(), record));
     } else if is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), io::stderr()) {
         builder.format(|out, record| write_line(out, None, record));
     } else {
@@ -46,6 +59,17 @@ pub fn start() {
     }
     // Fails only if there is a logger already, which serves as well.
     let _ = builder.try_init();
+    LogLevel::default().apply();
+}
+
+/// A line with a record as a JSON object.
+fn write_json(out: &mut impl Write, at: Stamp, record: &Record<'_>) -> io::Result<()> {
+    let object = serde_json::json!({
+        "time": at.to_string(),
+        "level": record.level().as_str().to_lowercase(),
+        "message": printable(&record.args().to_string()),
+    });
+    writeln!(out, "{object}")
 }
 
 /// A line with the time to the millisecond, if at all, the level and the message. The module is not in it: messages begin
@@ -110,5 +134,13 @@ mod tests {
              WARN  {text}\n"
         );
         assert_eq!(String::from_utf8(line).unwrap(), expect);
+        let mut line = Vec::new();
+        write_json(&mut line, at, &record).unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        let expect = serde_json::json!({
+            "time": "2024-02-29T23:59:59.042Z", "level": "warn", "message": text,
+        });
+        assert_eq!(object, expect);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

@@ -103,6 +103,14 @@ pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
     Ok(LoadedMachine { topology, sizes: Sizes::default(), warnings: Vec::new() })
 }
 
+/// ` (did you mean --from NAME?)` if this is a preset or nearly one, otherwise empty.
+pub(super) fn hint(what: &str) -> String {
+    if preset(what).is_some() {
+        return format!(" (did you mean --from {what}?)");
+    }
+    near(what).replace("mean ", "mean --from ")
+}
+
 fn near(what: &str) -> String {
     let names: Vec<&str> = presets().iter().map(|preset| preset.name).collect();
     wording::nearest(what, &names)

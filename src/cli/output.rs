@@ -7,6 +7,9 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Columns by which the rest of a long line is indented further.
+const HANGING: usize = 2;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
@@ -47,11 +50,39 @@ impl Color {
                 out.is_terminal() && !no_color && !dumb
             }
         };
-        let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let real = rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
-        let width = real.filter(|&columns| columns > 0).or(variable).unwrap_or(WIDTH);
-        Style { width, colour }
+        Style { width: columns(), colour }
     }
+}
+
+/// The width of the terminal.
+fn columns() -> usize {
+    let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    let real = size.ok().map(|size| usize::from(size.ws_col));
+    real.filter(|&columns| columns > 0).or(variable).unwrap_or(WIDTH)
+}
+
+/// A text with lines that fit into the terminal, and in [`WIDTH`] columns. Words are never cut.
+pub(super) fn wrapped(text: &str) -> String {
+    wrapped_at(text, columns().min(WIDTH))
+}
+
+fn wrapped_at(text: &str, width: usize) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        if line.chars().count() <= width {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let parts = wording::fill(words.split(' '), " ", width.saturating_sub(indent + HANGING));
+        for (at, part) in parts.iter().enumerate() {
+            let indent = if at == 0 { indent } else { indent + HANGING };
+            lines.push(format!("{:indent$}{part}", ""));
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Writes to `out`; a reader that goes away (`| head`) is no error.
@@ -118,5 +149,20 @@ pub(super) fn overrides(lines: &[usize]) -> String {
         [] => String::new(),
         [line] => format!(", with the override on line {line}"),
         _ => format!(", with the overrides on lines {}", list.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_goes_on_further_right() {
+        let text = "a: valid\n\n  one two three four, five\n    0123456789-0123456789 x\n";
+        assert_eq!(
+            wrapped_at(text, 16),
+            "a: valid\n\n  one two\n    three four,\n    five\n    0123456789-0123456789\n      x\n"
+        );
+        assert_eq!(wrapped_at(text, 40), text);
     }
 }

@@ -1,5 +1,6 @@
 //! `nri-cpu-manager run`: the plugin itself.
 
+use super::log::LogFormat;
 use super::machine::NodeArgs;
 use crate::config::{Config, PodResources};
 use crate::daemon::{self, Paths, Start, Threads};
@@ -52,6 +53,9 @@ pub struct RunArgs {
     /// The HTTP address of metrics, health and the status page, or "none"
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9479")]
     metrics_address: Address,
+    /// The format of the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
 }
 
 /// Runs until SIGTERM or SIGINT. A plugin that the runtime launched also ends with its connection.

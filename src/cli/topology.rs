@@ -1,5 +1,6 @@
 //! `nri-cpu-manager topology`: shows the machine as the plugin sees it.
 
+use super::UsageError;
 use super::machine::{self, LoadedMachine};
 use super::output::{Drawing, cannot, show};
 use crate::snapshot::Snapshot;
@@ -17,6 +18,9 @@ use wording::count;
 
 #[derive(Debug, clap::Args)]
 pub struct TopologyArgs {
+    /// Always a mistake
+    #[arg(value_name = "PRESET", hide = true)]
+    pub unexpected: Option<String>,
     /// Where sysfs is mounted, or a copy of it
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
@@ -42,6 +46,11 @@ pub fn run(
     out: &mut dyn Write,
     warnings: &mut dyn Write,
 ) -> Result<(), Box<dyn Error>> {
+    if let Some(what) = &args.unexpected {
+        let hint = machine::hint(what);
+        let why = format!("unexpected argument {what:?}: a machine is named by --from{hint}");
+        return Err(UsageError(why).into());
+    }
     if args.list || args.from.as_deref() == Some("list") {
         return Ok(show(out, &machine::list())?);
     }

@@ -5,7 +5,9 @@ use super::output::stay;
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
 use crate::exclusivity::{lifted_quotas, open_records, open_steering, quiet_roots};
+use crate::files;
 use crate::kubelet;
+use crate::serve::endpoint::SOCKET;
 use cgroups::{Hierarchy, Undone, undo};
 use clap::Args;
 use kernel::Linux;
@@ -51,6 +53,9 @@ pub fn run(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Err
     uninstall(args, out)?;
     if args.stay { Ok(stay(out)?) } else { Ok(()) }
 }
+
+/// What a plugin that was killed leaves in its state directory, and only a running one needs.
+const OF_RUNNING: [&str; 3] = [SOCKET, "pod-resources/kubelet.sock", "pod-resources/config.yaml"];
 
 /// The lock of the state directory is released with the return, so that a reinstalled plugin can
 /// start.
@@ -100,7 +105,14 @@ fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn E
         writeln!(out, "not undone:  {error}")?;
     }
     // After the partitions: until they end, the kernel keeps its workers off their CPUs.
-    let left = restore(args, disk, out)?;
+    let mut left = restore(args, disk, out)?;
+    for name in OF_RUNNING {
+        let path = args.state_dir.join(name);
+        if let Err(error) = files::remove(&path) {
+            writeln!(out, "not undone:  cannot remove {}: {error}", path.display())?;
+            left += 1;
+        }
+    }
     match errors.len() + left {
         0 => Ok(()),
         left => Err(format!("{} could not be undone, see above", count(left, "change")).into()),

@@ -7,6 +7,7 @@
 
 use super::given::{Given, boolean_word, one_of};
 use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
+use super::log_level::LogLevel;
 use super::memory::{self, MemoryFields, MemoryPolicy};
 use super::not_used::NOT_USED;
 use super::pod_resources::{self, PodResourcesField};
@@ -39,6 +40,7 @@ pub(super) struct Values {
     pub(super) partition: PartitionType,
     pub(super) strict: bool,
     pub(super) pod_resources: PodResourcesField,
+    pub(super) log_level: LogLevel,
 }
 
 /// Names and meaning are KubeletConfiguration's (`kubelet.config.k8s.io/v1beta1`), so that users can
@@ -117,6 +119,7 @@ const OWN: &[&dyn Field] = &[
     &OneOf::new("interrupts", &InterruptMode::ALL, InterruptMode::name, |values| {
         &mut values.settings.interrupts
     }),
+    &OneOf::new("logLevel", &LogLevel::ALL, LogLevel::name, |values| &mut values.log_level),
     &Other::new("compatibility", compatibility::read, |values| &mut values.settings.reads_crio),
     &Other::new("rebalance", rebalance::read, |values| &mut values.settings.rebalance),
     &Other::new("podResources", pod_resources::read, |values| &mut values.pod_resources),

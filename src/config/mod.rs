@@ -11,6 +11,7 @@ mod follow;
 mod from_kubelet;
 mod given;
 mod kubelet;
+mod log_level;
 mod memory;
 mod memory_only;
 mod namespaces;
@@ -30,6 +31,7 @@ pub use fields::{Declaration, declarations};
 pub(crate) use follow::{Follower, INTERVAL};
 pub use follow::{Mistake, Reading};
 pub use from_kubelet::{FromKubelet, from_kubelet};
+pub use log_level::LogLevel;
 pub use memory::{EvictionThreshold, memory_amount};
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use not_used::NOT_USED;
@@ -107,7 +109,7 @@ impl Config {
         let overrides = nodes::overrides(&source, &mut mistakes).into();
         Mistakes::none_of(mistakes)?;
         let mut mistakes = Vec::new();
-        mistakes.extend(namespaces::check_policies(&source).err());
+        namespaces::check_policies(&source, &mut mistakes);
         values.check_all(&source, &mut mistakes);
         for (at, values) in overridden.iter().enumerate() {
             values.check_all(&source.clone().with_entry(at), &mut mistakes);
@@ -182,6 +184,10 @@ impl Config {
 
     pub fn partition(&self) -> PartitionType {
         self.values.partition
+    }
+
+    pub fn log_level(&self) -> LogLevel {
+        self.values.log_level
     }
 
     pub fn strict(&self) -> bool {

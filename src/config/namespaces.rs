@@ -1,196 +1,235 @@
 //! `namespaces`: what pods may ask for, namespace by namespace. `reservedNamespaces`: those whose
 //! pods run on the reserved CPUs.
 
-use super::given::Given;
+use super::given::{Given, one_of};
 use super::nodes;
 use super::source::{ConfigError, Mistakes, Source};
-use super::values::{Pairs, Text};
-use super::yaml::YamlNode;
+use super::values::Text;
+use super::yaml::{YamlMistake, YamlNode};
+use ledger::namespaces::Tie;
 use ledger::pattern::Patterns;
-use ledger::pod_option::{Parsed, PodOption, parse};
+use ledger::pod_option::{Parsed, PodOption, check_key, parse};
 use ledger::terms::contradiction;
 use ledger::{Bounds, Namespaces, Policy};
 use placement::PodOptions;
-use quiet::Knobs;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
-use std::fmt;
+use serde::de;
+
+/// The fields of an entry.
+const FIELDS: [&str; 4] = ["names", "cpuManagerPolicy", "allow", "defaults"];
 
 /// The list is one value: a merged list would allow pod options that the override does not show.
 pub(super) fn read(given: &Given<'_>, namespaces: &mut Namespaces) -> Result<(), Mistakes> {
-    let _is_list: Vec<IgnoredAny> = given.parse()?;
     let mut mistakes = Vec::new();
-    let mut bounds = Vec::new();
-    for (at, item) in given.node.items().iter().enumerate() {
-        match NamespaceEntry::deserialize(item) {
-            Ok(entry) => match entry.bounds() {
-                Ok(entry) => bounds.push(entry),
-                Err(why) => mistakes.push(given.source.at_item(given.field, at, why)),
-            },
-            Err(mistake) => {
-                let mistake = mistake.on(item.line).within(&format!("[{at}]"));
-                mistakes.push(given.source.mistaken(mistake.within(given.field)));
-            }
-        }
+    let mut entries = Vec::new();
+    for (at, item) in items(given.node, &mut mistakes).iter().enumerate() {
+        within(&format!("[{at}]"), item.line, &mut mistakes, |mistakes| {
+            entries.push(entry(item, mistakes));
+        });
     }
-    Mistakes::none_of(mistakes)?;
-    *namespaces = resolve(given.source, bounds)?;
-    Ok(())
+    none_of(given, mistakes)?;
+    match Namespaces::new(entries) {
+        Ok(all) => {
+            *namespaces = all;
+            Ok(())
+        }
+        Err(ties) => Mistakes::none_of(ties.iter().map(|tie| tied(given.source, tie)).collect()),
+    }
 }
 
 /// This list is one value, too.
 pub(super) fn read_reserved(given: &Given<'_>, namespaces: &mut Patterns) -> Result<(), Mistakes> {
-    let names: Vec<Text> = given.parse()?;
-    let names = checked(&names).map_err(|why| given.wrong(why))?;
+    let mut mistakes = Vec::new();
+    let names = names(given.node, &mut mistakes);
+    none_of(given, mistakes)?;
     *namespaces = Patterns::new(names);
     Ok(())
 }
 
-/// Names of namespaces, or patterns.
-fn checked(names: &[Text]) -> Result<Vec<String>, String> {
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c);
-    match names.iter().find(|Text(name)| name.is_empty() || !name.chars().all(legal)) {
-        Some(Text(name)) => Err(format!(
-            "invalid namespace {name:?}: expected lower case letters, digits and -, or a pattern with * and ?"
-        )),
-        None => Ok(names.iter().map(|Text(name)| name.clone()).collect()),
-    }
+fn none_of(given: &Given<'_>, mistakes: Vec<YamlMistake>) -> Result<(), Mistakes> {
+    let mistakes = mistakes.into_iter().map(|mistake| mistake.on(given.line).within(given.field));
+    Mistakes::none_of(mistakes.map(|mistake| given.source.mistaken(mistake)).collect())
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct NamespaceEntry {
-    /// Names, or patterns with `*` and `?`.
-    names: Vec<Text>,
-    /// Whether pods there can have exclusive CPUs, if that differs from the rest of the node.
-    cpu_manager_policy: Option<EntryPolicy>,
-    allow: Allowed,
-    /// The pod options of pods without annotations.
-    defaults: Defaults,
+fn tied(source: &Source, tie: &Tie) -> ConfigError {
+    let (first, second) = tie.entries;
+    let why =
+        format!("{tie} (the other is namespaces[{second}]). Remove one, or make one more specific");
+    source.at_item("namespaces", first, why)
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum EntryPolicy {
-    None,
-    Static,
+/// Reads a part of the block. Its mistakes get its line and its name.
+fn within<T>(
+    part: &str,
+    line: usize,
+    mistakes: &mut Vec<YamlMistake>,
+    read: impl FnOnce(&mut Vec<YamlMistake>) -> T,
+) -> T {
+    let mut of_part = Vec::new();
+    let value = read(&mut of_part);
+    mistakes.extend(of_part.into_iter().map(|mistake| mistake.on(line).within(part)));
+    value
 }
 
-/// `uncore: [prefer, require]`, and so on. Only what pods may ask for is filled in.
-#[derive(Debug, Default)]
-struct Allowed(Bounds);
-
-/// `uncore: prefer`, and so on.
-#[derive(Debug, Default)]
-struct Defaults {
-    pod_options: Vec<PodOption>,
-    knobs: Knobs,
-}
-
-impl<'de> Deserialize<'de> for Allowed {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Allowed, D::Error> {
-        struct AllowedVisitor;
-        impl<'de> Visitor<'de> for AllowedVisitor {
-            type Value = Allowed;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "pod options and lists of their values like {uncore: [prefer, require]}",
-                )
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Allowed, A::Error> {
-                let mut allowed = Bounds::default();
-                while let Some((Text(key), values)) = access.next_entry::<Text, Vec<Text>>()? {
-                    for Text(value) in values {
-                        allowed.allow(&key, &value).map_err(de::Error::custom)?;
-                    }
-                }
-                Ok(Allowed(allowed))
-            }
-        }
-        deserializer.deserialize_map(AllowedVisitor)
-    }
-}
-
-impl<'de> Deserialize<'de> for Defaults {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Defaults, D::Error> {
-        let pairs = Pairs::deserialize(deserializer)?;
-        let mut pod_options = Vec::new();
-        let mut knobs = Knobs::NONE;
-        for (key, value) in &pairs.0 {
-            match parse(key, value).map_err(de::Error::custom)? {
-                Parsed::PodOption(pod_option) => pod_options.push(pod_option),
-                // Together with the others, as frequencies can exclude each other.
-                Parsed::Knob(_) => knobs.set(key, value).map_err(de::Error::custom)?,
-            }
-        }
-        let mut both = PodOptions::NONE;
-        for pod_option in &pod_options {
-            match *pod_option {
-                PodOption::Uncore(uncore) => both.uncore = Some(uncore),
-                PodOption::Numa(numa) => both.numa = Some(numa),
-                PodOption::Placement(engine) => both.engine = Some(engine),
-                PodOption::Smt(_)
-                | PodOption::Cpus(_)
-                | PodOption::Isolated(_)
-                | PodOption::Movable(_)
-                | PodOption::Interrupts(_) => {}
-            }
-        }
-        match contradiction(&both) {
-            Some((one, other)) => {
-                let why = format!("{one} and {other} contradict each other");
-                Err(de::Error::custom(why))
-            }
-            None => Ok(Defaults { pod_options, knobs }),
-        }
-    }
-}
-
-fn resolve(source: &Source, bounds: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, ConfigError> {
-    Namespaces::new(bounds).map_err(|tie| {
-        let (first, second) = tie.entries;
-        let why = format!(
-            "{tie} (the other is namespaces[{second}]). Remove one, or make one more specific"
-        );
-        source.at_item("namespaces", first, why)
+fn items<'a>(node: &'a YamlNode, mistakes: &mut Vec<YamlMistake>) -> &'a [YamlNode] {
+    node.expect_items().unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        &[]
     })
 }
 
-impl NamespaceEntry {
-    fn bounds(&self) -> Result<(Vec<String>, Bounds), String> {
-        if self.names.is_empty() {
-            return Err("entry without names: expected names like [\"hpc\", \"team-*\"]".to_owned());
-        }
-        let names = checked(&self.names)?;
-        let policy = self.cpu_manager_policy.map(|policy| match policy {
-            EntryPolicy::None => Policy::None,
-            EntryPolicy::Static => Policy::Static,
+/// A list of texts that `read` accepts.
+fn texts<T>(
+    node: &YamlNode,
+    mistakes: &mut Vec<YamlMistake>,
+    mut read: impl FnMut(&str) -> Result<T, String>,
+) -> Vec<T> {
+    let mut values = Vec::new();
+    for (at, item) in items(node, mistakes).iter().enumerate() {
+        within(&format!("[{at}]"), item.line, mistakes, |mistakes| match text(item, &mut read) {
+            Ok(value) => values.push(value),
+            Err(mistake) => mistakes.push(mistake),
         });
-        let Defaults { pod_options, knobs } = &self.defaults;
-        let Allowed(allowed) = &self.allow;
-        let bounds = Bounds {
-            policy,
-            defaults: pod_options.clone(),
-            default_knobs: knobs.clone(),
-            ..allowed.clone()
-        };
-        Ok((names, bounds))
+    }
+    values
+}
+
+fn text<T>(
+    node: &YamlNode,
+    read: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, YamlMistake> {
+    let Text(text) = Text::deserialize(node)?;
+    read(&text).map_err(de::Error::custom)
+}
+
+/// Names of namespaces, or patterns.
+fn names(node: &YamlNode, mistakes: &mut Vec<YamlMistake>) -> Vec<String> {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c);
+    texts(node, mistakes, |name| {
+        if name.is_empty() || !name.chars().all(legal) {
+            return Err(format!(
+                "invalid namespace {name:?}: expected lower case letters, digits and -, or a pattern with * and ?"
+            ));
+        }
+        Ok(name.to_owned())
+    })
+}
+
+/// Names, and what pods there may ask for.
+fn entry(item: &YamlNode, mistakes: &mut Vec<YamlMistake>) -> (Vec<String>, Bounds) {
+    let mut namespaces = Vec::new();
+    let mut bounds = Bounds::default();
+    let fields = match item.expect_fields(&FIELDS) {
+        Ok(fields) => fields,
+        Err(mistake) => {
+            mistakes.push(mistake);
+            return (namespaces, bounds);
+        }
+    };
+    for (key, node) in fields {
+        if !FIELDS.contains(&&*key.name) {
+            mistakes.push(YamlMistake::unknown_field(&key.name, &FIELDS).on(key.line));
+            continue;
+        }
+        within(&key.name, key.line, mistakes, |mistakes| match &*key.name {
+            "names" => namespaces = names(node, mistakes),
+            "cpuManagerPolicy" if node.is_null() => {}
+            "cpuManagerPolicy" => {
+                match text(node, |policy| one_of(policy, &Policy::ALL, Policy::name)) {
+                    Ok(policy) => bounds.policy = Some(policy),
+                    Err(mistake) => mistakes.push(mistake),
+                }
+            }
+            "allow" => read_allowed(node, &mut bounds, mistakes),
+            _ => read_defaults(node, &mut bounds, mistakes),
+        });
+    }
+    let given = item.field("names").map_or(Ok(&[][..]), |(_, names)| names.expect_items());
+    if given.is_ok_and(<[YamlNode]>::is_empty) {
+        let why = "entry without names: expected names like [\"hpc\", \"team-*\"]";
+        mistakes.push(de::Error::custom(why));
+    }
+    (namespaces, bounds)
+}
+
+/// `uncore: [prefer, require]`, and so on.
+fn read_allowed(node: &YamlNode, bounds: &mut Bounds, mistakes: &mut Vec<YamlMistake>) {
+    let expected = "pod options and lists of their values like {uncore: [prefer, require]}";
+    read_options(node, expected, mistakes, |key, values, mistakes| {
+        texts(values, mistakes, |value| bounds.allow(key, value));
+    });
+}
+
+/// `uncore: prefer`, and so on: the pod options of pods without annotations.
+fn read_defaults(node: &YamlNode, bounds: &mut Bounds, mistakes: &mut Vec<YamlMistake>) {
+    let mut both = PodOptions::NONE;
+    read_options(node, "names and values like {NAME: VALUE}", mistakes, |key, value, mistakes| {
+        let read = text(value, |value| {
+            match parse(key, value)? {
+                Parsed::PodOption(pod_option) => {
+                    match pod_option {
+                        PodOption::Uncore(uncore) => both.uncore = Some(uncore),
+                        PodOption::Numa(numa) => both.numa = Some(numa),
+                        PodOption::Placement(engine) => both.engine = Some(engine),
+                        PodOption::Smt(_)
+                        | PodOption::Cpus(_)
+                        | PodOption::Isolated(_)
+                        | PodOption::Movable(_)
+                        | PodOption::Interrupts(_) => {}
+                    }
+                    bounds.defaults.push(pod_option);
+                }
+                // Together with the others, as frequencies can exclude each other.
+                Parsed::Knob(_) => {
+                    bounds.default_knobs.set(key, value).map_err(|why| why.to_string())?;
+                }
+            }
+            Ok(())
+        });
+        mistakes.extend(read.err());
+    });
+    if let Some((one, other)) = contradiction(&both) {
+        let why = format!("{one} and {other} contradict each other");
+        mistakes.push(de::Error::custom(why));
+    }
+}
+
+/// The keys of pod options and latency knobs, with what `read` takes from each.
+fn read_options(
+    node: &YamlNode,
+    expected: &str,
+    mistakes: &mut Vec<YamlMistake>,
+    mut read: impl FnMut(&str, &YamlNode, &mut Vec<YamlMistake>),
+) {
+    let options = node.expect_map(&expected).unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        &[]
+    });
+    for (key, value) in options {
+        match check_key(&key.name) {
+            Ok(()) => within(&key.name, key.line, mistakes, |mistakes| {
+                read(&key.name, value, mistakes);
+            }),
+            Err(why) => {
+                let mistake: YamlMistake = de::Error::custom(why);
+                mistakes.push(mistake.on(key.line));
+            }
+        }
     }
 }
 
 /// Refuses `cpuManagerPolicy: static` in an entry of `namespaces` if every node with this list has the
 /// policy `none`: the entry could have no effect.
-pub(super) fn check_policies(source: &Source) -> Result<(), ConfigError> {
-    let entries = 0..nodes::entries(source)?.len();
+pub(super) fn check_policies(source: &Source, mistakes: &mut Vec<ConfigError>) {
+    let entries = 0..nodes::entries(source).map_or(0, <[YamlNode]>::len);
     let entries: Vec<Source> = entries.map(|at| source.entry(at)).collect();
     let somewhere = std::iter::once(source)
         .chain(&entries)
         .any(|source| is_static(source.scope()) == Some(true));
-    check_under(source, somewhere)?;
+    check_under(source, somewhere, mistakes);
     for entry in &entries {
-        check_under(entry, is_static(entry.scope()).unwrap_or(somewhere))?;
+        check_under(entry, is_static(entry.scope()).unwrap_or(somewhere), mistakes);
     }
-    Ok(())
 }
 
 /// `None` if these fields have no policy.
@@ -199,8 +238,8 @@ fn is_static(fields: &YamlNode) -> Option<bool> {
     policy.text().map(|policy| policy == Policy::Static.name())
 }
 
-fn check_under(source: &Source, static_node: bool) -> Result<(), ConfigError> {
-    let Some((_, namespaces)) = source.scope().field("namespaces") else { return Ok(()) };
+fn check_under(source: &Source, static_node: bool, mistakes: &mut Vec<ConfigError>) {
+    let Some((_, namespaces)) = source.scope().field("namespaces") else { return };
     for (at, entry) in namespaces.items().iter().enumerate() {
         if !static_node && is_static(entry) == Some(true) {
             let names = entry.field("names").map_or(&[][..], |(_, names)| names.items());
@@ -209,8 +248,7 @@ fn check_under(source: &Source, static_node: bool) -> Result<(), ConfigError> {
                 "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces \
                  only, set static and reserved CPUs for the node, and none for {{names: [\"*\"]}}"
             );
-            return Err(source.at_item("namespaces", at, why));
+            mistakes.push(source.at_item("namespaces", at, why));
         }
     }
-    Ok(())
 }

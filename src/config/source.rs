@@ -229,16 +229,34 @@ impl Source {
         })
     }
 
-    /// An error about the CPU manager's options, in the kubelet's words.
+    /// An error about the CPU manager's options: about one of them in the kubelet's words.
     pub(super) fn cpu_option(&self, error: &OptionError) -> ConfigError {
-        let hint = match error {
-            OptionError::Unknown(name) => expected(name, Options::NAMES),
-            OptionError::Value(..) => A_BOOLEAN.to_owned(),
-            OptionError::Delay(..) => String::new(),
-            _ => String::new(),
-        };
         let words = SettingsError::from(error.clone());
-        self.at(error.option(), format!("{words}{hint}"))
+        let why = match error {
+            OptionError::Unknown(name) => format!("{words}{}", expected(name, Options::NAMES)),
+            OptionError::Value(..) => format!("{words}{A_BOOLEAN}"),
+            OptionError::Delay(..) => words.to_string(),
+            OptionError::Exclusive(one, other) => format!(
+                "{one} and {other} exclude each other: remove {other} if containers are to get {}, or {one} if they \
+                 are to get {}",
+                one.gives,
+                other.gives,
+                one = one.option,
+                other = other.option
+            ),
+            OptionError::AlignBySocketPolicy => {
+                "align-by-socket and topologyManagerPolicy: single-numa-node exclude each other: remove \
+                 align-by-socket if containers are to get one NUMA node, or set restricted if they are to get the \
+                 NUMA nodes of one socket"
+                    .to_owned()
+            }
+            OptionError::AlignBySocketMachine => {
+                "this machine has more sockets than NUMA nodes: remove align-by-socket, which needs at least one NUMA \
+                 node in each socket"
+                    .to_owned()
+            }
+        };
+        self.at(error.option(), why)
     }
 
     /// An error about the topology manager, in the kubelet's words.

@@ -331,19 +331,19 @@ fn namespaces_bound_latency_knobs() {
     for (entry, why) in [
         (
             "allow: {c-states: [enable]}",
-            "line 5: namespaces[0].allow: c-states \"enable\": expected \"disable\" or \"max-latency:US\"",
+            "line 5: namespaces[0].allow.c-states[0]: c-states \"enable\": expected \"disable\" or \"max-latency:US\"",
         ),
         (
             "allow: {min-frequency: [2GHz-1GHz]}",
-            "line 5: namespaces[0].allow: min-frequency \"2GHz-1GHz\": the lower frequency comes first",
+            "line 5: namespaces[0].allow.min-frequency[0]: min-frequency \"2GHz-1GHz\": the lower frequency comes first",
         ),
         (
             "defaults: {frequency-governor: \"\"}",
-            "line 5: namespaces[0].defaults: frequency-governor \"\": expected a governor's name",
+            "line 5: namespaces[0].defaults.frequency-governor: frequency-governor \"\": expected a governor's name",
         ),
         (
             "defaults: {min-frequency: 2GHz, max-frequency: 1GHz}",
-            "line 5: namespaces[0].defaults: min-frequency is 2000000 kHz, above max-frequency, which is 1000000 kHz",
+            "line 5: namespaces[0].defaults.max-frequency: min-frequency is 2000000 kHz, above max-frequency, which is 1000000 kHz",
         ),
     ] {
         let refused = resolve(&with(entry)).unwrap_err();
@@ -364,7 +364,7 @@ fn reserved_namespaces_are_names_or_patterns() {
     }
     refuses(
         &file("static", "[Kube]"),
-        "line 3: reservedNamespaces: invalid namespace \"Kube\": expected lower case letters, digits and -, or a pattern with * and ?",
+        "line 3: reservedNamespaces[0]: invalid namespace \"Kube\": expected lower case letters, digits and -, or a pattern with * and ?",
     );
     let warnings = |policy| {
         let config = Config::parse("config.yaml", &file(policy, "[a]")).unwrap();
@@ -384,7 +384,7 @@ fn an_impossible_entry_of_namespaces_is_refused_with_its_line() {
     let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
     refuses(
         &with("names: [a]\n  allow: {uncore: [prefer, requires]}"),
-        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore or exclusive (did you mean require?)",
+        "line 4: namespaces[0].allow.uncore[1]: \"requires\" is unknown, expected prefer or require or ignore or exclusive (did you mean require?)",
     );
     refuses(
         &with("names: [a]\n  allow: {uncor: [prefer]}"),
@@ -404,13 +404,13 @@ fn an_impossible_entry_of_namespaces_is_refused_with_its_line() {
     );
     refuses(
         &with("names: [Team_A]"),
-        "line 3: namespaces[0]: invalid namespace \"Team_A\": expected lower case letters, digits and -, or a pattern with * and ?",
+        "line 3: namespaces[0].names[0]: invalid namespace \"Team_A\": expected lower case letters, digits and -, or a pattern with * and ?",
     );
     refuses(
         &with(
             "names: [a]\n  allow: {uncore: [prefer]}\n# c\n- names: [b]\n-\n  names:\n  - c\n  - D",
         ),
-        "line 8: namespaces[2]: invalid namespace \"D\": expected lower case letters, digits and -, or a pattern with * and ?",
+        "line 10: namespaces[2].names[1]: invalid namespace \"D\": expected lower case letters, digits and -, or a pattern with * and ?",
     );
     refuses(
         &with("names: [b]\n- names: [a, team-*]\n- names: [\"*-prod\"]"),
@@ -567,6 +567,42 @@ fn an_entry_that_needs_an_unknown_name_or_label_is_an_error() {
 }
 
 #[test]
+fn options_that_exclude_each_other_are_both_named_with_what_to_do() {
+    let with = |options: &str| {
+        let text = format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\ncpuManagerPolicyOptions:\n{options}"
+        );
+        resolve(&text)
+    };
+    let mut pairs = Vec::new();
+    for (at, one) in placement::Options::NAMES.iter().enumerate() {
+        for other in &placement::Options::NAMES[at + 1..] {
+            if [one, other].contains(&&"scale-delay-time") {
+                continue;
+            }
+            let Err(error) = with(&format!("  {one}: true\n  {other}: true\n")) else { continue };
+            assert!(error.contains(" exclude each other: remove "), "{error}");
+            assert!(!error.contains("static policy options"), "{error}");
+            for option in [one, other] {
+                // In the field or not, both are named, and each as the one to remove.
+                assert!(error.matches(option).count() >= 2, "{error}");
+            }
+            pairs.push(error);
+        }
+    }
+    assert_eq!(pairs.len(), 4, "{pairs:?}");
+    let numa = "  align-by-socket: true\ntopologyManagerPolicy: single-numa-node\n";
+    let error = with(numa).unwrap_err();
+    assert!(
+        error.contains(
+            "line 4: align-by-socket: align-by-socket and topologyManagerPolicy: single-numa-node exclude each other: \
+             remove align-by-socket if"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
 fn compact_placement_refuses_options_that_contradict_it() {
     let with = |text: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0-1\n{text}");
     assert_eq!(resolve(&with("")).unwrap().placement.engine, EngineKind::Kubelet);
@@ -598,15 +634,59 @@ fn compact_placement_refuses_options_that_contradict_it() {
 
 #[test]
 fn all_mistakes_of_a_block_are_shown_at_once() {
-    let text = "rebalance:\n  mode: of\n  movesPer100Starts: 0\n  minStay: 5\n\
-                namespaces:\n- names: [a]\n  allow: {uncor: [prefer]}\n- {}\n- names: [B]\n";
-    let mistakes = Config::parse_whole("c", text).unwrap_err().to_string();
-    println!("{mistakes}");
-    let lines: Vec<&str> = mistakes.lines().filter_map(|line| line.split(": ").next()).collect();
-    assert_eq!(
-        lines,
-        ["c, line 2", "c, line 3", "c, line 4", "c, line 7", "c, line 8", "c, line 9"]
-    );
+    for (text, mistaken) in [
+        (
+            "rebalance:\n  mode: of\n  movesPer100Starts: 0\n  minStay: 5\n",
+            &["line 2: mode", "line 3: movesPer100Starts", "line 4: minStay"][..],
+        ),
+        (
+            "namespaces:\n- names: [a]\n  allow: {uncor: [prefer]}\n- {}\n- names: [B]\n",
+            &[
+                "line 3: namespaces[0].allow",
+                "line 4: namespaces[1]",
+                "line 5: namespaces[2].names[0]",
+            ],
+        ),
+        // In one entry.
+        (
+            "namespaces:\n- names: [B, a, \"\"]\n  policy: static\n  cpuManagerPolicy: dynamic\n  allow:\n    \
+             uncore: [requires, prefer]\n    numa:\n    - single\n    - close\n    uncor: [prefer, require]\n    \
+             smt: isolate\n  defaults:\n    uncore: prefers\n    max-frequency: 1GHz\n    min-frequency: 2GHz\n",
+            &[
+                "line 2: namespaces[0].names[0]",
+                "line 2: namespaces[0].names[2]",
+                "line 3: namespaces[0]",
+                "line 4: namespaces[0].cpuManagerPolicy",
+                "line 6: namespaces[0].allow.uncore[0]",
+                "line 9: namespaces[0].allow.numa[1]",
+                "line 10: namespaces[0].allow",
+                "line 11: namespaces[0].allow.smt",
+                "line 13: namespaces[0].defaults.uncore",
+                "line 15: namespaces[0].defaults.min-frequency",
+            ],
+        ),
+        (
+            "namespaces:\n- names: [a, b-*]\n- names: [a]\n- names: [\"*-b\"]\n",
+            &["line 2: namespaces[0]", "line 2: namespaces[0]"],
+        ),
+        (
+            "namespaces:\n- {names: [a], cpuManagerPolicy: static}\n- {names: [b], cpuManagerPolicy: static}\n",
+            &["line 2: namespaces[0]", "line 3: namespaces[1]"],
+        ),
+        (
+            "reservedNamespaces:\n- A\n- b\n- [c]\n",
+            &["line 2: reservedNamespaces[0]", "line 4: reservedNamespaces[2]"],
+        ),
+    ] {
+        let mistakes = Config::parse_whole("c", text).unwrap_err().to_string();
+        println!("{mistakes}");
+        let places: Vec<String> = mistakes
+            .lines()
+            .map(|line| line.split(": ").take(2).collect::<Vec<_>>().join(": "))
+            .collect();
+        let mistaken: Vec<String> = mistaken.iter().map(|place| format!("c, {place}")).collect();
+        assert_eq!(places, mistaken, "{text}");
+    }
 }
 
 #[test]

@@ -184,6 +184,18 @@ impl YamlNode {
         Err(self.wrong(&format!("fields like {{{some}{more}}}")))
     }
 
+    /// Nothing is an empty map, as in Kubernetes.
+    pub(super) fn expect_map(
+        &self,
+        expected: &dyn Display,
+    ) -> Result<&[(Key, YamlNode)], YamlMistake> {
+        match &self.value {
+            YamlValue::Map(fields) => Ok(fields),
+            YamlValue::Null => Ok(&[]),
+            YamlValue::Scalar(_) | YamlValue::List(_) => Err(self.wrong(expected)),
+        }
+    }
+
     /// Nothing is an empty list, as in Kubernetes.
     pub(super) fn expect_items(&self) -> Result<&[YamlNode], YamlMistake> {
         match &self.value {
@@ -377,13 +389,9 @@ impl<'de> Deserializer<'de> for &'de YamlNode {
         visitor.visit_seq(ItemAccess { items: self.expect_items()?.iter(), at: 0 })
     }
 
-    /// Nothing is an empty map, as in Kubernetes.
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlMistake> {
-        match &self.value {
-            YamlValue::Map(_) => self.deserialize_any(visitor),
-            YamlValue::Null => visitor.visit_map(FieldAccess { fields: [].iter(), value: None }),
-            _ => Err(self.wrong(&(&visitor as &dyn Expected))),
-        }
+        let fields = self.expect_map(&(&visitor as &dyn Expected))?.iter();
+        visitor.visit_map(FieldAccess { fields, value: None })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(

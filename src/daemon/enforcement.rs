@@ -221,7 +221,7 @@ impl Enforcement {
     fn lift_pinned(&mut self, ledger: &Ledger, now: Instant) {
         let pinned = std::mem::take(&mut self.report.pinned);
         log::info!(
-            "list: {} got their exclusive CPUs: they ran on others",
+            "list: exclusive CPUs set for {}, which ran on others",
             count(pinned.len(), "container")
         );
         let targets = ledger.targets();

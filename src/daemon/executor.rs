@@ -77,6 +77,7 @@ impl Executor {
         threads: &Threads,
     ) -> Result<Executor, StartError> {
         let config = &config.for_node(&paths.node)?;
+        config.log_level().apply();
         let kernel = Arc::new(Linux);
         let finder = DeviceFinder::new(
             config.kubelet_socket(),

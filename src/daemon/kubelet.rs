@@ -2,8 +2,9 @@
 
 use crate::config::Config;
 use crate::kubelet::{ActivityDetector, Change, Sign, StateFileReading};
-use ledger::{Call, Event, Policy, Settings, Stance};
+use ledger::{Call, ContainerId, Event, LeftAlone, Policy, Settings, Stance};
 use log::Level;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The log repeats after this time that the kubelet's own CPU manager is active.
@@ -20,9 +21,13 @@ pub(super) struct KubeletWatch {
 }
 
 impl KubeletWatch {
-    pub(super) fn new(config: &Config) -> KubeletWatch {
+    /// `left_alone` are the containers that the previous process left alone.
+    pub(super) fn new(
+        config: &Config,
+        left_alone: HashMap<ContainerId, LeftAlone>,
+    ) -> KubeletWatch {
         KubeletWatch {
-            detector: ActivityDetector::new(config.on_active_kubelet()),
+            detector: ActivityDetector::new(config.on_active_kubelet(), left_alone),
             reminded: None,
             said: false,
         }

@@ -3,7 +3,7 @@
 use super::enforcement::configured;
 use super::paths::Paths;
 use crate::clock::now;
-use crate::config::{Config, Mistake, PodResources, Reading};
+use crate::config::{Config, LogLevel, Mistake, PodResources, Reading};
 use crate::exclusivity::Exclusivity;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::view::status::{ConfigStatus, OwnSettings};
@@ -82,9 +82,15 @@ impl ConfigReload {
         let same = *in_force == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
+        self.config.log_level().apply();
         let same_others = of_daemon(&before) == of_daemon(&self.config);
         let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
-        let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
+        let own = OwnSettings::of(
+            &settings,
+            self.partition(),
+            self.on_active_kubelet(),
+            self.config.log_level(),
+        );
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
         for warning in self.config.warnings().iter().chain(&self.config.not_used()) {
@@ -127,6 +133,6 @@ impl ConfigReload {
 }
 
 /// The part of the configuration that the ledger does not need.
-fn of_daemon(config: &Config) -> (Option<&Path>, Stance) {
-    (config.kubelet_state_dir(), config.on_active_kubelet())
+fn of_daemon(config: &Config) -> (Option<&Path>, Stance, LogLevel) {
+    (config.kubelet_state_dir(), config.on_active_kubelet(), config.log_level())
 }

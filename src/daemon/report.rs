@@ -43,6 +43,7 @@ impl Owner {
             strict: self.config.strict(),
             partition: self.config.partition(),
             on_active_kubelet: self.config.on_active_kubelet(),
+            log_level: self.config.config().log_level(),
             config: self.config.state.clone(),
             counters: self.record.counters.clone(),
             drifts,

@@ -125,7 +125,12 @@ impl Owner {
                 format!(", isolated {}", wording::cpus(isolated))
             },
         );
-        let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+        let own = OwnSettings::of(
+            &settings,
+            config.partition(),
+            config.on_active_kubelet(),
+            config.log_level(),
+        );
         log::info!(
             "config: in force: {}",
             ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
@@ -157,7 +162,7 @@ impl Owner {
             record: DecisionLog::default(),
             delivery: Delivery::default(),
             enforcement,
-            kubelet: KubeletWatch::new(config),
+            kubelet: KubeletWatch::new(config, claims.left_alone),
             config: ConfigReload::new(&kernel, paths, config),
             hotplug,
             devices: Devices::new(gpus),

@@ -34,6 +34,10 @@ impl RecordFile for StateFile {
     fn replace(&self, content: &[u8]) -> io::Result<()> {
         self.storage.replace(&self.path, MODE, content)
     }
+
+    fn remove(&self) -> io::Result<()> {
+        self.storage.remove(&self.path)
+    }
 }
 
 /// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.

@@ -14,8 +14,10 @@
 use super::{StateFile, StateFileReading};
 use cpuset::CpuSet;
 use ledger::{
-    Admission, Call, Container, Event, KubeletClaim, LeftAlone, Pod, PodUid, Qos, Settings, Stance,
+    Admission, Call, Container, ContainerId, Event, KubeletClaim, LeftAlone, Pod, PodUid, Qos,
+    Settings, Stance,
 };
+use std::collections::HashMap;
 use std::fmt;
 
 const STATIC: &str = "static";
@@ -29,6 +31,8 @@ pub(crate) struct ActivityDetector {
     /// The kubelet's assignments, as last read.
     claims: Vec<KubeletClaim>,
     active: bool,
+    /// Containers that the previous process left alone, until an event has them.
+    remembered: HashMap<ContainerId, LeftAlone>,
 }
 
 /// The pods for which the last requests named unexplained CPUs.
@@ -80,9 +84,14 @@ impl fmt::Display for Sign {
 }
 
 impl ActivityDetector {
-    /// `when_active` is the stance while the kubelet's CPU manager is active.
-    pub(crate) fn new(when_active: Stance) -> ActivityDetector {
+    /// `when_active` is the stance while the kubelet's CPU manager is active, `remembered` has the
+    /// containers that the previous process left alone.
+    pub(crate) fn new(
+        when_active: Stance,
+        remembered: HashMap<ContainerId, LeftAlone>,
+    ) -> ActivityDetector {
         ActivityDetector {
+            remembered,
             when_active,
             policy: None,
             requests: Requests::NoPod,
@@ -142,16 +151,26 @@ impl ActivityDetector {
                 self.note_cpus(pod, container, &requested.cpus?, settings)
             }
             Call::Event(Event::Synchronize { containers, .. }) => {
-                containers.iter_mut().for_each(|one| leave_existing_alone(one, settings));
+                containers.iter_mut().for_each(|one| self.leave_existing_alone(one, settings));
                 None
             }
             // The ledger may not know the container: the list can lack it.
             Call::Event(Event::Starting { container, .. } | Event::Started { container, .. }) => {
-                leave_existing_alone(container, settings);
+                self.leave_existing_alone(container, settings);
                 None
             }
             Call::Admission(_) | Call::Event(_) => None,
         }
+    }
+
+    /// Leaves a container alone that exists already and that the previous process left alone. Without the state
+    /// file it is one whose CPUs are certainly CRI-O's: others may be those that this plugin has set. The reserved
+    /// CPUs, too, if all others were exclusive.
+    fn leave_existing_alone(&mut self, container: &mut Container, settings: &Settings) {
+        let Some(cpus) = container.cpus else { return };
+        let is_of_crio = container.in_workload && cpus.is_subset(&settings.placement.reserved);
+        let remembered = self.remembered.remove(&container.id);
+        container.left_alone = remembered.or(is_of_crio.then_some(LeftAlone::Workload));
     }
 
     fn note_cpus(
@@ -161,8 +180,10 @@ impl ActivityDetector {
         cpus: &CpuSet,
         settings: &Settings,
     ) -> Option<Change> {
-        container.left_alone = settings.explains(pod, container, cpus);
-        if container.left_alone.is_some() {
+        if let Some(why) = settings.explains(pod, container, cpus) {
+            // The kubelet's manager sets the CPUs of all others.
+            let is_left_alone = !self.active || why == LeftAlone::Workload;
+            container.left_alone = is_left_alone.then_some(why);
             return None;
         }
         let before = std::mem::replace(&mut self.requests, Requests::NoPod);
@@ -200,15 +221,6 @@ impl ActivityDetector {
     /// The event for the ledger after a change.
     pub(crate) fn event(&self) -> Event {
         Event::Kubelet { stance: self.stance(), claims: self.claims.clone() }
-    }
-}
-
-/// Leaves a container alone that exists already and whose CPUs are certainly CRI-O's. Others may be those that this
-/// plugin has set: the reserved CPUs, too, if all others were exclusive.
-fn leave_existing_alone(container: &mut Container, settings: &Settings) {
-    let is_reserved = |cpus: CpuSet| cpus.is_subset(&settings.placement.reserved);
-    if container.in_workload && container.cpus.is_some_and(is_reserved) {
-        container.left_alone = Some(LeftAlone::Workload);
     }
 }
 
@@ -296,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_policy_in_the_state_file_decides() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
         assert_eq!(guard.note_file(StateFileReading::Missing), None);
         assert_eq!(guard.note_file(file("static", 1)), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(file("static", 1)), None);
@@ -316,7 +328,7 @@ mod tests {
 
     #[test]
     fn an_invalid_file_still_names_a_policy() {
-        let mut guard = ActivityDetector::new(Stance::Observe);
+        let mut guard = ActivityDetector::new(Stance::Observe, HashMap::new());
         assert_eq!(guard.note_file(bad(None)), None);
         assert_eq!(guard.note_file(bad(Some("static"))), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(bad(None)), None, "a torn file changes nothing");
@@ -326,7 +338,7 @@ mod tests {
 
     #[test]
     fn without_the_file_requests_of_two_pods_show_the_policy() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
         let alone = Some(LeftAlone::Unexplained);
         let (began, ended) = (Some(Change::Began(Sign::Requests)), Some(Change::Ended));
         for (call, expect) in [
@@ -369,7 +381,7 @@ mod tests {
             call
         };
         for reading in [StateFileReading::Missing, file("none", 0), file("static", 0)] {
-            let mut guard = ActivityDetector::new(Stance::Refuse);
+            let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
             guard.note_file(reading);
             let was_active = guard.is_active();
             for update in [false, true] {
@@ -382,7 +394,8 @@ mod tests {
                     (of_system(event("e", "4-5")), LeftAlone::Namespace),
                     (of_system(event("f", "6")), LeftAlone::Namespace),
                 ] {
-                    assert_eq!(note(&mut guard, call.clone()), (None, Some(why)), "{call:?}");
+                    let why = (!was_active || why == LeftAlone::Workload).then_some(why);
+                    assert_eq!(note(&mut guard, call.clone()), (None, why), "{call:?}");
                 }
             }
             assert_eq!(guard.is_active(), was_active);
@@ -392,7 +405,7 @@ mod tests {
     /// A plugin that was away does not know which CPUs it had set itself.
     #[test]
     fn a_listed_container_is_left_alone_only_in_a_workload_on_reserved_cpus() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
         for (in_workload, cpus, expect) in [
             (true, Some("0-1"), Some(LeftAlone::Workload)),
             (true, Some("0-3"), None),

@@ -16,6 +16,7 @@ use placement::memory_manager::{Amounts, Capacity};
 use podresources::{Container, ContainerMemory, Known, Pod, Sockets, Source};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 
@@ -35,22 +36,26 @@ impl PolicyFile {
     }
 }
 
-/// Serves until the runtime ends, and removes the socket then.
+/// Serves until the runtime ends, and removes the socket and the file then.
 pub(crate) fn start(place: &PodResources, view: ViewSource, settings: &Settings) -> PolicyFile {
     let (policy, changes) = watch::channel(kubelet_configuration::text(settings));
     let sockets = Sockets { listen: place.socket(), kubelet: place.kubelet.clone() };
     tokio::spawn(podresources::serve(sockets, view));
-    tokio::spawn(write_policy(place.config_file(), changes));
+    tokio::spawn(write_policy(Written { path: place.config_file(), file: None }, changes));
     PolicyFile(policy)
 }
 
-async fn write_policy(path: PathBuf, mut changes: watch::Receiver<String>) {
+async fn write_policy(mut written: Written, mut changes: watch::Receiver<String>) {
     loop {
         let text = changes.borrow_and_update().clone();
-        let to = path.clone();
-        let written = tokio::task::spawn_blocking(move || replace(&to, &text)).await;
-        if let Ok(Err(error)) = written {
-            log::warn!("podresources: cannot write {}: {error}", path.display());
+        let to = written.path.clone();
+        match tokio::task::spawn_blocking(move || replace(&to, &text)).await {
+            Ok(Ok(file)) => written.file = Some(file),
+            Ok(Err(error)) => {
+                log::warn!("podresources: cannot write {}: {error}", written.path.display());
+            }
+            // The runtime ends.
+            Err(_) => return,
         }
         if changes.changed().await.is_err() {
             return;
@@ -58,12 +63,38 @@ async fn write_policy(path: PathBuf, mut changes: watch::Receiver<String>) {
     }
 }
 
+/// Device and inode.
+type Identity = (u64, u64);
+
+/// A file that this process has written. A drop removes it, unless another process has replaced it.
+#[derive(Debug)]
+struct Written {
+    path: PathBuf,
+    /// `None` before the first write.
+    file: Option<Identity>,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(&self.path).ok() == self.file {
+            // There is no place to report a failure.
+            let _ = files::remove(&self.path);
+        }
+    }
+}
+
 /// Replaces a file at once: a reader sees the old text or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, text: &str) -> io::Result<Identity> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    files::replace(path, &path.with_extension("yaml.new"), 0o644, text.as_bytes())
+    files::replace(path, &path.with_extension("yaml.new"), 0o644, text.as_bytes())?;
+    identity(path)
+}
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 impl Source for ViewSource {

@@ -10,8 +10,8 @@ use super::status::{ContainerMemoryStatus, RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::pod_option::{Cpus, PodOption};
 use ledger::{
-    ContainerView, Device, DeviceSource, Margin, Mechanism, Phase, Pod, Policy, PoolKind, Qos,
-    Stance, Subject, View, What,
+    ContainerView, Device, DeviceSource, LeftAlone, Margin, Mechanism, Phase, Pod, Policy,
+    PoolKind, Qos, Stance, Subject, View, What,
 };
 use placement::memory_manager::MemoryOffer;
 use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
@@ -36,7 +36,7 @@ pub struct Explanation {
     pub namespace: String,
     pub pod: String,
     pub container: String,
-    /// `exclusive`, `shared` or `ended`; `refused` or `gone` for containers that do not exist.
+    /// `exclusive`, `shared`, `left alone` or `ended`; `refused` or `gone` for containers that do not exist.
     pub state: String,
     /// Where it runs; `null` if it does not exist or has ended.
     pub cpus: Option<CpuSet>,
@@ -157,15 +157,18 @@ impl Case<'_> {
             (Some(container), _) if container.phase == Phase::Ended => {
                 ("ended", vec![self.ended(container)], None)
             }
-            (Some(container), _) => match container.exclusive {
-                Some(cpus) => {
+            (Some(container), _) => match (container.exclusive, container.left_alone) {
+                (Some(cpus), _) => {
                     let decision = chosen.map(|(record, placement, request)| {
                         self.decision(record, request, Some(placement))
                     });
                     ("exclusive", self.exclusive(container, cpus, chosen), decision)
                 }
-                None if container.own_pool.is_empty() => ("shared", self.shared(container), None),
-                None => {
+                (None, Some(why)) => ("left alone", left_alone(container, why), None),
+                (None, None) if container.own_pool.is_empty() => {
+                    ("shared", self.shared(container), None)
+                }
+                (None, None) => {
                     let decision = chosen_for_pod.map(|(record, placement, request)| {
                         self.decision(record, request, Some(placement))
                     });
@@ -491,6 +494,14 @@ impl Case<'_> {
             memory_candidates: request.memory.as_ref().map(candidates),
         }
     }
+}
+
+fn left_alone(container: &ContainerView, why: LeftAlone) -> Vec<String> {
+    let runs_on = wording::cpus(container.runs_on);
+    vec![
+        "The plugin leaves it alone: it gets no exclusive CPUs, and no shared ones.".to_owned(),
+        format!("It stays on {runs_on}, as set before the plugin saw it: {why}."),
+    ]
 }
 
 /// Why a container has no exclusive CPUs, and no own pool.

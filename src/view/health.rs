@@ -72,6 +72,7 @@ mod tests {
     use super::super::{Counters, History};
     use super::*;
     use crate::clock::Moment;
+    use crate::config::LogLevel;
     use cpuset::PartitionType;
     use ledger::{Ledger, Settings};
     use nri::Runtime;
@@ -90,6 +91,7 @@ mod tests {
             strict: false,
             partition: PartitionType::default(),
             on_active_kubelet: Stance::Refuse,
+            log_level: LogLevel::default(),
             counters: Counters::default(),
             drifts: BTreeMap::new(),
             repairs: BTreeMap::new(),

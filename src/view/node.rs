@@ -7,6 +7,7 @@ use super::history::History;
 use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
 use crate::clock::Moment;
+use crate::config::LogLevel;
 use cpuset::{CpuSet, PartitionType};
 use ledger::{Mechanism, Occasion, Stance, View};
 use nri::Runtime;
@@ -48,6 +49,7 @@ pub struct OwnFigures {
     /// The setting `cpusetPartition`.
     pub partition: PartitionType,
     pub on_active_kubelet: Stance,
+    pub log_level: LogLevel,
     pub counters: Counters,
     /// Confirmed drifts, by kind.
     pub drifts: BTreeMap<&'static str, u64>,

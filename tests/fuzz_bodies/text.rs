@@ -138,7 +138,12 @@ pub fn config(bytes: &[u8]) {
     match resolved {
         Ok((settings, config)) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
-            let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+            let own = OwnSettings::of(
+                &settings,
+                config.partition(),
+                config.on_active_kubelet(),
+                config.log_level(),
+            );
             assert!(
                 !ConfigStatus::log_line(&settings, Mechanism::Groups, config.strict(), own)
                     .is_empty()

@@ -2,7 +2,7 @@
 
 use crate::fuzz_bodies;
 use crate::fuzz_bodies::adopt;
-use ledger::{Claim, ContainerId, CpuRequest, Margin, MemoryClaim, PodUid};
+use ledger::{Claim, ContainerId, CpuRequest, LeftAlone, Margin, MemoryClaim, PodUid};
 use nri_cpu_manager::checkpoint::{self, Loaded, SavedClaims, StateDir};
 use nri_cpu_manager::disk;
 use placement::memory_manager::{self, MemoryKind};
@@ -35,7 +35,11 @@ fn claims() -> SavedClaims {
     };
     let cpus =
         vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")];
-    SavedClaims { cpus, memory: vec![memory] }
+    SavedClaims {
+        cpus,
+        memory: vec![memory],
+        left_alone: [(ContainerId("id-other".to_owned()), LeftAlone::Reserved)].into(),
+    }
 }
 
 struct Disk {

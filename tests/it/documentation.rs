@@ -245,9 +245,9 @@ fn the_readme_shows_the_installed_configuration() {
     assert_eq!(parse(example), parse(installed));
 }
 
-#[test]
-fn every_message_on_the_troubleshooting_page_is_in_the_source() {
-    let mut source = String::new();
+/// The files of the program, each with its string literals on one line.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut sources = Vec::new();
     let mut directories = ["src", "crates"].map(|directory| root().join(directory)).to_vec();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
@@ -255,19 +255,30 @@ fn every_message_on_the_troubleshooting_page_is_in_the_source() {
             if path.is_dir() {
                 directories.push(path);
             } else {
-                source += &fs::read_to_string(path).unwrap();
+                let text = fs::read_to_string(&path).unwrap();
+                // A backslash at the end of a line joins string literals.
+                let text: Vec<&str> = text.split("\\\n").map(str::trim_start).collect();
+                sources.push((path, text.concat().replace("\\\"", "\"")));
             }
         }
     }
-    // A backslash at the end of a line joins string literals.
-    let source: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
-    let source = source.concat().replace("\\\"", "\"");
-    let page = include_str!("../../docs/troubleshooting.md");
-    let tables = ["| log line | what to do |\n", "| reason | meaning | what helps |\n"];
+    sources
+}
+
+const TROUBLESHOOTING: &str = include_str!("../../docs/troubleshooting.md");
+
+#[test]
+fn every_message_on_the_troubleshooting_page_is_in_the_source() {
+    let source: String = sources().into_iter().map(|(_, text)| text.replace('`', "")).collect();
+    let page = TROUBLESHOOTING;
+    let tables = [
+        "| log line | what to do |\n",
+        "| reason | meaning | what helps |\n",
+        "| warning or error | what to do |\n",
+    ];
     let mut quoted = 0;
-    for table in tables {
-        let (_, rows) = page.split_once(table).unwrap();
-        for row in rows.lines().skip(1).take_while(|line| line.starts_with('|')) {
+    for table in tables.into_iter().flat_map(|table| page.split(table).skip(1)) {
+        for row in table.lines().skip(1).take_while(|line| line.starts_with('|')) {
             let message = row.split('|').nth(1).unwrap();
             // These are the runtime's messages.
             if message.contains("validator ") || message.contains("required plugin") {
@@ -277,14 +288,68 @@ fn every_message_on_the_troubleshooting_page_is_in_the_source() {
             for part in spans.flat_map(|span| span.split("...")) {
                 // A reason comes before the message.
                 for part in part.split(", N s").flat_map(|part| part.split(": ")) {
-                    let part = part.trim_matches([' ', ':']);
+                    let part = part.trim_matches([' ', ':', ';']);
                     quoted += 1;
                     assert!(source.contains(part), "no message of the program has {part:?}");
                 }
             }
         }
     }
-    assert!(quoted > 15, "only {quoted} messages found");
+    assert!(quoted > 200, "only {quoted} messages found");
+}
+
+/// Calls that log only the text of something: its file, and what the page has of such texts.
+const TEXTS: [(&str, &[&str]); 10] = [
+    (
+        "src/daemon/decision_log.rs",
+        &["refused: ", "moved from ", "requested for it by the kubelet"],
+    ),
+    ("src/daemon/enforcement.rs", &["neither verified nor repaired", "Only the runtime sets CPUs"]),
+    ("src/daemon/enforcement/writes.rs", &["the kernel refused ", "is not a list of CPUs"]),
+    ("src/daemon/executor.rs", &["the runtime did not update containers"]),
+    ("src/daemon/main_loop.rs", &["can deadlock while a plugin registers", "unknown runtime"]),
+    ("src/daemon/owner.rs", &["cannot be kept with this runtime", "stores its state there"]),
+    ("src/daemon/quieting.rs", &["no latency knob", "this node has no ", "cannot be changed"]),
+    ("src/daemon/reload.rs", &["configuration rejected", "restart the plugin to apply"]),
+    ("src/daemon/start.rs", &["uncore caches", "core kinds"]),
+    ("crates/nri/src/supervisor.rs", &["the runtime refused to register this plugin"]),
+];
+
+#[test]
+fn every_warning_and_error_is_on_the_troubleshooting_page() {
+    let (_, section) = TROUBLESHOOTING.split_once("\n## Warnings and errors in the log\n").unwrap();
+    let section = section.split("\n## ").next().unwrap().replace('`', "");
+    let mut calls = 0;
+    let mut missing = Vec::new();
+    let mut without_words = BTreeSet::new();
+    for (path, text) in sources() {
+        let path = name(&path);
+        let program = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        for at in ["::warn!(", "::error!(", "::log!("] {
+            for call in program.split(at).skip(1) {
+                calls += 1;
+                // The literal, up to its end: none has a quotation mark within.
+                let literal = call.split('"').nth(1).unwrap().replace('`', "");
+                let parts: Vec<&str> = literal.split(['{', '}']).step_by(2).collect();
+                let words =
+                    parts.iter().map(|part| part.trim_matches([' ', ':', ',', '.', '(', ')']));
+                let words: Vec<&str> = words.filter(|words| words.len() >= 8).collect();
+                if words.is_empty() {
+                    without_words.insert(path.clone());
+                }
+                for words in words.into_iter().filter(|words| !section.contains(words)) {
+                    missing.push(format!("{path}: {words}"));
+                }
+            }
+        }
+    }
+    assert!(calls > 60, "only {calls} calls found");
+    let listed: BTreeSet<String> = TEXTS.iter().map(|(path, _)| (*path).to_owned()).collect();
+    assert_eq!(without_words, listed, "calls that log the text of something");
+    let texts = TEXTS.iter().flat_map(|(path, texts)| texts.iter().map(move |text| (path, text)));
+    let texts = texts.filter(|(_, text)| !section.contains(**text));
+    missing.extend(texts.map(|(path, text)| format!("{path}: {text}")));
+    assert!(missing.is_empty(), "not on the page:\n{}", missing.join("\n"));
 }
 
 /// Names of images, archives and charts contain the version; `hack/version` replaces it.

@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, group, in_group, set_in_group, start, updates, write_group};
 use crate::support::events::local;
-use crate::support::warnings::{logged, warnings};
+use crate::support::logged::{logged, warnings};
 use cpuset::CgroupPath;
 use ledger::{Event, Qos};
 use log::Level;
@@ -68,8 +68,8 @@ async fn containers_that_were_created_without_the_plugin_are_pinned_with_the_lis
         for name in NAMES {
             assert_eq!(warnings(&format!("ns/{name}/c: should have ")), [""; 0]);
         }
-        let lines = logged(Level::Info, "list: 5 containers ");
-        assert_eq!(lines, ["list: 5 containers got their exclusive CPUs: they ran on others"]);
+        let lines = logged(Level::Info, "list: ");
+        assert_eq!(lines, ["list: exclusive CPUs set for 5 containers, which ran on others"]);
     })
     .await;
 }

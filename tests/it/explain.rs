@@ -306,6 +306,42 @@ async fn the_fields_that_make_a_pod_burstable_are_named_by_container() {
 }
 
 #[tokio::test]
+async fn a_container_that_is_left_alone_is_explained() {
+    local(async {
+        let reserved = "reservedNamespaces: [system]\n";
+        let daemon = ObservedDaemon::connected(&format!("{CONFIG}{reserved}")).await;
+        for (name, namespace, cpus, why) in [
+            ("a", "ns", "0", "they are reserved."),
+            ("b", "system", "4-5", "its namespace is one of reservedNamespaces."),
+            (
+                "c",
+                "ns",
+                "6-7",
+                "by the kubelet's own CPU manager, or another NRI plugin. If another",
+            ),
+        ] {
+            let (mut pod, mut container) = pod_and_container(name, Qos::Guaranteed, 2000);
+            pod.namespace = namespace.to_owned();
+            container.cpus = Some(cpus.parse().unwrap());
+            daemon.event(Admission::Create { pod, container }).await.unwrap();
+            let text = command(&daemon.paths.state_dir, &["explain", name]).await.unwrap();
+            println!("{text}");
+            let on = wording::cpus(cpus);
+            has(
+                &text,
+                &[
+                    &format!("{namespace}/{name}/c: left alone, {on}\n"),
+                    &format!("It stays on {on}, as set before the plugin saw it: {why}"),
+                ],
+            );
+            let count = text.lines().skip(1).take_while(|line| !line.is_empty()).count();
+            assert_eq!(count, 2, "{text}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn shared_containers_are_explained() {
     local(async {
         let daemon = busy("").await;

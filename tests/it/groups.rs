@@ -4,7 +4,7 @@ use crate::support::daemon::{
     Daemon, fragmented, group, in_group, set_in_group, start, updates, write_group,
 };
 use crate::support::events::{create, local, pod_and_container};
-use crate::support::warnings::warnings;
+use crate::support::logged::warnings;
 use cpuset::{CgroupPath, CpuSet};
 use ledger::model::ContainerId;
 use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, RequestedUpdate};

@@ -3,8 +3,8 @@
 
 use crate::support::commands::has;
 use crate::support::events::{create, local};
+use crate::support::logged::warnings;
 use crate::support::observed::{CONFIG, ObservedDaemon};
-use crate::support::warnings::warnings;
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
 use nri_cpu_manager::checkpoint;

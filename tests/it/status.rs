@@ -291,12 +291,12 @@ async fn status_has_the_configuration_in_force() {
         assert_eq!((&usual["expose_cpus"], &usual["exclusive_memory_nodes"]), (&"none".into(), &"all".into()));
         assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
 
-        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCPUs: environment\nexclusiveMemoryNodes: follow-cpus\n";
+        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCPUs: environment\nexclusiveMemoryNodes: follow-cpus\nlogLevel: debug\n";
         let (text, changed) = config(&format!("{own}{NAMESPACES}")).await;
         has(
             &text,
             &[
-                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCPUs environment, exclusiveMemoryNodes follow-cpus\n",
+                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCPUs environment, exclusiveMemoryNodes follow-cpus, logLevel debug\n",
                 "          namespaces (the first match applies):\n",
                 "            hpc: pods may use uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",

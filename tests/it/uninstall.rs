@@ -21,6 +21,19 @@ fn write_record(state: &Path) {
     fs::write(state.join("cgroups"), text).unwrap();
 }
 
+fn files_below(directory: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+        }
+    }
+    files
+}
+
 fn read(root: &Path, file: &str) -> String {
     fs::read_to_string(root.join(file)).unwrap().trim().to_owned()
 }
@@ -80,8 +93,16 @@ fn everything_that_the_plugin_wrote_is_reverted() {
     let state = tempfile::tempdir().unwrap();
     let root = node.path();
     write_record(state.path());
+    // Of another boot; and what a plugin that was killed leaves.
+    let old = r#"{"version":1,"boot":"other","records":[],"banned":null}"#;
+    fs::write(state.path().join("quiet.json"), old).unwrap();
+    fs::create_dir(state.path().join("pod-resources")).unwrap();
+    for name in ["status.sock", "pod-resources/kubelet.sock", "pod-resources/config.yaml"] {
+        fs::write(state.path().join(name), "").unwrap();
+    }
     let mut out = Vec::new();
     run(&args(root, state.path()), &mut out).unwrap();
+    assert_eq!(files_below(state.path()), ["lock"]);
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "shared pool: 2 cgroups restored\npartitions:  1 partition ended\nCFS quotas:  1 quota restored\n"
@@ -133,8 +154,10 @@ fn interrupts_are_restored_and_what_could_not_be_is_named() {
     assert_eq!(error, "1 change could not be undone, see above");
     assert_eq!(read(root, "irq/24/smp_affinity_list"), "0-7");
     assert_eq!(read(root, "irq/25/smp_affinity_list"), "5");
+    assert!(state.path().join("quiet.json").exists(), "it has the original of interrupt 26");
     fs::remove_dir_all(root.join("irq/26")).unwrap();
     run(&args(root, state.path()), &mut Vec::new()).unwrap();
+    assert_eq!(files_below(state.path()), ["lock"]);
 }
 
 #[test]

@@ -63,6 +63,28 @@ fn a_wrong_command_line_has_an_exit_status_of_its_own() {
     assert_eq!(run(&with(&[]), "").status.code(), Some(0));
 }
 
+/// Every name that users of other programs, or of other commands, have written.
+#[test]
+fn a_name_that_is_nearly_right_gets_a_suggestion() {
+    let cases: [(&[&str], &str, &str); 5] = [
+        (&["check-config", "-"], "exclusivity: partitions\n", "(did you mean kernel?)"),
+        (
+            &["check-config", "-"],
+            "topologyManagerPolicy: single-numa\n",
+            "(did you mean single-numa-node?)",
+        ),
+        (&["topology", "epyc9654"], "", "(did you mean --from epyc-9654?)"),
+        (&["topology", "epyc-7303"], "", "(did you mean --from epyc-7303?)"),
+        (&["topology", "--from", "epyc9654"], "", "(did you mean epyc-9654?)"),
+    ];
+    for (arguments, input, suggestion) in cases {
+        let output = run(arguments, input);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}: {error}");
+        assert!(error.contains(suggestion), "{arguments:?}: {error}");
+    }
+}
+
 #[test]
 fn a_release_has_completions_of_every_command_and_option() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,11 +2,13 @@
 //! runtime.
 
 use crate::support::fake_sysfs;
+use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use topology::synthetic::Machine;
 
 /// A machine of 16 CPUs with a listener on the runtime's socket.
@@ -74,7 +76,7 @@ fn a_wrong_configuration_fails_the_start() {
                 "distribute-cpus-across-numa: true, prefer-align-cpus-by-uncorecache: true",
             ),
             3,
-            "can not be used at the same time",
+            "exclude each other",
         ),
         (
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"14-17\"\n".to_owned(),
@@ -181,4 +183,51 @@ fn a_missing_configuration_fails_the_start() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("/nonexistent/config.yaml") && stderr.contains("--config"), "{stderr}");
+}
+
+/// A plugin that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The runtime accepts the connection and says nothing more.
+#[test]
+fn the_log_is_json_and_follows_the_level_in_the_configuration() {
+    let place = Place::new();
+    let config = place.path("config.yaml");
+    for (variable, before_reload) in
+        [(None, "nri-cpu-manager "), (Some("info"), "config: in force")]
+    {
+        fs::write(&config, format!("{GOOD}logLevel: error\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"));
+        command
+            .args(["run", "--log-format", "json", "--metrics-address", "none"])
+            .args(["--config".into(), config.clone()])
+            .args(["--state-dir".into(), place.path("state")])
+            .args(["--socket".into(), place.path("nri.sock")])
+            .args(["--sysfs-root".into(), place.path("sys")])
+            .args(["--cgroup-root".into(), place.path("cgroup")])
+            .env_remove("RUST_LOG")
+            .envs(variable.map(|level| ("RUST_LOG", level)))
+            .stderr(Stdio::piped());
+        let mut plugin = Running(command.spawn().unwrap());
+        let lines = BufReader::new(plugin.0.stderr.take().unwrap()).lines();
+        let mut records = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+        // Without the variable the first line, from before the configuration, is the only one.
+        let first = records.find(|record| message(record).starts_with(before_reload)).unwrap();
+        assert_eq!(first["level"], "info");
+        assert!(first["time"].as_str().unwrap().ends_with('Z'), "{first}");
+        fs::write(&config, format!("{GOOD}logLevel: info\n")).unwrap();
+        let next = records.find(|record| !message(record).starts_with("connected ")).unwrap();
+        assert!(message(&next).starts_with("config: reloaded"), "{next}");
+    }
+}
+
+fn message(record: &Value) -> &str {
+    record["message"].as_str().unwrap()
 }

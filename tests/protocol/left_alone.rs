@@ -145,15 +145,27 @@ async fn explained_cpus_stay_and_change_nothing_else() {
     }
 }
 
+/// Only the state file says who had set the CPUs of a running container.
 #[tokio::test(start_paused = true)]
-async fn a_workload_on_reserved_cpus_stays_there_when_the_plugin_restarts() {
-    let (mut node, _dir) = start("", KubeletFile::NotVisible).await;
-    create_shared(&mut node, "0-15").await;
-    let pod = run_burstable(&mut node, "dns", "openshift-dns", &[ANNOTATION]).await;
-    let container = Container { milli: 20, cpus: "0-1", annotations: &[] };
-    create_on(&mut node, &pod, "dns", container).await;
-    node.restart().await;
-    assert_eq!([node.cpus("dns"), node.cpus("web")], ["0-1", "0-15"]);
+async fn cpus_of_others_stay_when_the_plugin_restarts() {
+    let namespaces = "reservedNamespaces: [\"openshift-*\"]\n";
+    for (extra, annotations, cpus) in [
+        ("", &[ANNOTATION] as &[&str], "0-1"),
+        ("", &[ANNOTATION], "0,8-9"),
+        (namespaces, &[], "0,9"),
+        ("", &[], "0-1"),
+        ("", &[], "12-13"),
+    ] {
+        let (mut node, _dir) = start(extra, KubeletFile::NotVisible).await;
+        create_shared(&mut node, "0-15").await;
+        let pod = run_burstable(&mut node, "dns", "openshift-dns", annotations).await;
+        let container = Container { milli: 20, cpus, annotations: &[] };
+        create_on(&mut node, &pod, "dns", container).await;
+        for _ in 0..2 {
+            node.restart().await;
+            assert_eq!([node.cpus("dns"), node.cpus("web")], [cpus, "0-15"], "{annotations:?}");
+        }
+    }
 }
 
 /// A plugin that the runtime asks earlier pins one pod.

@@ -6,6 +6,6 @@ pub(crate) mod events;
 pub(crate) mod expected;
 pub(crate) mod fake_sysfs;
 pub(crate) mod json_names;
+pub(crate) mod logged;
 pub(crate) mod observed;
 pub(crate) mod random;
-pub(crate) mod warnings;

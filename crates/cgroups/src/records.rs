@@ -57,7 +57,10 @@ impl CgroupRecords {
                 BTreeMap::new()
             }
         };
-        CgroupRecords { file: Some(file), title, groups, unsaved: false }
+        let unsaved = groups.is_empty();
+        let mut records = CgroupRecords { file: Some(file), title, groups, unsaved };
+        records.save();
+        records
     }
 
     pub(super) fn get(&self, group: &CgroupPath) -> Option<&CgroupRecord> {
@@ -85,13 +88,18 @@ impl CgroupRecords {
         self.unsaved |= self.groups.len() != before;
     }
 
-    /// Replaces the file if anything has changed.
+    /// Replaces the file if anything has changed. Without a record there is none.
     pub(super) fn save(&mut self) {
         let Some(file) = &self.file else { return };
         if !self.unsaved {
             return;
         }
-        match file.replace(self.text().as_bytes()) {
+        let saved = if self.groups.is_empty() {
+            file.remove()
+        } else {
+            file.replace(self.text().as_bytes())
+        };
+        match saved {
             Ok(()) => self.unsaved = false,
             Err(error) => log::warn!(
                 "cannot write {}: {error}; after a restart, cgroup CPUs count as set by another program",
@@ -158,6 +166,10 @@ mod tests {
         fn replace(&self, content: &[u8]) -> io::Result<()> {
             fs::write(&self.0, content)
         }
+
+        fn remove(&self) -> io::Result<()> {
+            if self.0.exists() { fs::remove_file(&self.0) } else { Ok(()) }
+        }
     }
 
     #[test]
@@ -191,8 +203,14 @@ mod tests {
             fs::write(&path, damaged).unwrap();
             assert_eq!(open().get(&group), None, "{damaged}");
         }
-        fs::write(&path, text).unwrap();
+        fs::write(&path, &text).unwrap();
+        let mut records = open();
+        records.forget(&group);
+        records.save();
+        assert!(!path.exists(), "nothing is recorded");
+        fs::write(&path, &text).unwrap();
         fs::write(boot.join("boot_id"), "two\n").unwrap();
         assert_eq!(open().get(&group), None);
+        assert!(!path.exists(), "the records of another boot stay");
     }
 }

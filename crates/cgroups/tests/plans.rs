@@ -42,6 +42,8 @@ struct Node {
     distrusted: BTreeSet<CgroupPath>,
     volatile: BTreeSet<CgroupPath>,
     refused: Option<usize>,
+    /// The runtime has just listed its containers.
+    listed: bool,
     /// No reserved CPU is in the pool.
     strict: bool,
     /// Exclusive containers are partitions.
@@ -96,6 +98,7 @@ impl Node {
             distrusted: BTreeSet::new(),
             volatile: BTreeSet::new(),
             refused: None,
+            listed: false,
             strict,
             partitions: false,
             ordinary: BTreeSet::new(),
@@ -143,7 +146,9 @@ impl Node {
                 None => tops.insert(pod.group.clone(), CgroupLevel::Pod),
             };
         }
+        let owners = self.pods.iter().filter_map(Pod::owner).map(|(leaf, _)| leaf);
         Goal {
+            listed: owners.filter(|_| self.listed).collect(),
             pool: self.pool(),
             pools,
             widest: all(),
@@ -232,6 +237,18 @@ impl Node {
                     self.kernel
                 );
             }
+        }
+    }
+
+    /// Listed containers run on their own CPUs; the mixed ones run on them, too.
+    fn check_listed(&self, goal: &Goal) {
+        for leaf in goal.listed.iter().filter(|leaf| self.kernel.contains(leaf)) {
+            let (runs_on, claim) = (self.kernel.effective(leaf), goal.exclusive[leaf]);
+            assert!(
+                claim.is_subset(&runs_on) && (goal.mixed.contains(leaf) || runs_on == claim),
+                "{leaf} runs on {runs_on} {:#?}\n{goal:#?}",
+                self.kernel
+            );
         }
     }
 
@@ -393,6 +410,7 @@ impl Node {
             }
             if is_trusted && outcome.withheld.is_empty() && !self.disturbed {
                 self.check_pools(&goal);
+                self.check_listed(&goal);
             }
             // After a refusal the caller plans again, with another goal.
             if outcome.refused.is_empty() {
@@ -424,7 +442,9 @@ impl Node {
     fn apply(&mut self, op: Op) {
         let count = self.pods.len().max(1);
         let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
+        self.listed = false;
         match op {
+            Op::List => self.listed = true,
             Op::Pod { class, shared, exclusive, mixed, reserved } => {
                 let class = if class < 2 {
                     Some(path(&format!("{}/class{class}", self.root)))

@@ -74,6 +74,9 @@ pub trait RecordFile: Debug + Send + Sync {
     /// Replaces the content atomically. It need not survive a crash of the machine, after which the
     /// kernel has nothing of the changes either.
     fn replace(&self, content: &[u8]) -> io::Result<()>;
+
+    /// Afterwards nothing is written, also if nothing was.
+    fn remove(&self) -> io::Result<()>;
 }
 
 /// The kernel that this program runs on.

@@ -104,8 +104,8 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
 }
 
 /// Whether the ledger has probably set a container's memory nodes: its memory is recorded, or they
-/// are those of its CPUs. Nodes other than the recorded ones are those of an earlier claim: the
-/// update to the recorded ones has failed.
+/// are those of its CPUs, or all: that is how a container is released. Nodes other than the recorded
+/// ones are those of an earlier claim: the update to the recorded ones has failed.
 pub(super) fn mems_are_ours(
     node: &Node,
     exclusive: Option<CpuSet>,
@@ -113,7 +113,10 @@ pub(super) fn mems_are_ours(
     mems: Option<NodeSet>,
 ) -> bool {
     let follow = || memory_of(&node.topology, &exclusive?, node.settings.memory_only_nodes);
-    mems.is_some() && (recorded.is_some() || (node.settings.mems_follow_cpus && mems == follow()))
+    mems.is_some()
+        && (recorded.is_some()
+            || mems == all_memory(&node.topology)
+            || (node.settings.mems_follow_cpus && mems == follow()))
 }
 
 /// The updates that are due on this channel, in the order in which they must be made.

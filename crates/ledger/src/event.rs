@@ -266,7 +266,7 @@ pub struct Creation {
 /// What has changed since the previous outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// [`Ledger::claims`](super::Ledger::claims) has changed: the state file is out of date.
+    /// [`Ledger::claims`](super::Ledger::claims), or another part of the state file, has changed.
     pub claims: bool,
     /// The [`Reach`] of a container may have changed: files that name its CPUs are out of date.
     pub reach: bool,

@@ -142,6 +142,7 @@ struct Reported {
     held: Vec<Claim>,
     remembered: Vec<Claim>,
     memory: Vec<MemoryClaim>,
+    left_alone: Vec<(ContainerId, LeftAlone)>,
     pool: Pool,
 }
 
@@ -151,6 +152,7 @@ impl Reported {
             held: books.held_claims().collect(),
             remembered: books.remembered().to_vec(),
             memory: books.memory_claims().collect(),
+            left_alone: books.left_alone().map(|(id, why)| (id.clone(), why)).collect(),
             pool: *pool,
         }
     }
@@ -164,7 +166,8 @@ impl Reported {
     fn complete(&mut self, outcome: Outcome, books: &Books, pool: &Pool) -> Outcome {
         let same = books.holds(&self.held)
             && books.remembered() == self.remembered
-            && books.has_memory_claims(&self.memory);
+            && books.has_memory_claims(&self.memory)
+            && books.left_alone().eq(self.left_alone.iter().map(|(id, why)| (id, *why)));
         let claims = outcome.claims || !same;
         let reach = claims || self.pool != *pool;
         let mut freed = false;
@@ -400,13 +403,15 @@ impl Ledger {
     fn set_stance(&mut self, stance: Stance, claims: Vec<KubeletClaim>) -> bool {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
-        let adopts = stance == Stance::Assign && before != stance && self.books.pods().len() > 0;
+        if before == stance {
+            return false;
+        }
+        // The kubelet's manager sets the CPUs of all containers but those of CRI-O's workloads.
+        for (_, entry) in self.books.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
+            entry.left_alone = entry.left_alone.filter(|why| *why == LeftAlone::Workload);
+        }
+        let adopts = stance == Stance::Assign && self.books.pods().len() > 0;
         if adopts {
-            for (_, entry) in self.books.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
-                if entry.left_alone == Some(LeftAlone::Unexplained) {
-                    entry.left_alone = None;
-                }
-            }
             let kubelet = self.kubelet_claims();
             // CPUs that the kubelet or another plugin set meanwhile have ended the claim.
             let set = |entry: &ContainerEntry| entry.claim().or(entry.applied.certain_cpus());

@@ -233,6 +233,21 @@ pub enum LeftAlone {
     Unexplained,
 }
 
+impl LeftAlone {
+    pub const ALL: [LeftAlone; 4] =
+        [LeftAlone::Workload, LeftAlone::Namespace, LeftAlone::Reserved, LeftAlone::Unexplained];
+
+    /// Its word in the state file.
+    pub fn name(self) -> &'static str {
+        match self {
+            LeftAlone::Workload => "workload",
+            LeftAlone::Namespace => "namespace",
+            LeftAlone::Reserved => "reserved",
+            LeftAlone::Unexplained => "unexplained",
+        }
+    }
+}
+
 impl fmt::Display for LeftAlone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -168,12 +168,10 @@ impl Namespaces {
     /// Creates the bounds from patterns of names (`*` stands for any text, `?` for any character).
     ///
     /// # Errors
-    /// If a pattern occurs twice, or two patterns of different entries are ambiguous.
-    pub fn new(entries: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, Tie> {
-        match tie(&entries, overlap) {
-            Some(tie) => Err(tie),
-            None => Ok(Namespaces(entries.into())),
-        }
+    /// Each pattern that occurs twice or is ambiguous with one of an earlier entry.
+    pub fn new(entries: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, Vec<Tie>> {
+        let ties = ties(&entries, overlap);
+        if ties.is_empty() { Ok(Namespaces(entries.into())) } else { Err(ties) }
     }
 
     pub fn len(&self) -> usize {
@@ -207,14 +205,15 @@ impl Namespaces {
     }
 }
 
-/// The first two patterns that are ambiguous. `overlap` is called only for patterns of equal
+/// The patterns that are ambiguous with an earlier one. `overlap` is called only for patterns of equal
 /// closeness, and never for names, of which there can be thousands.
-fn tie(
+fn ties(
     entries: &[(Vec<String>, Bounds)],
     mut overlap: impl FnMut(&str, &str) -> bool,
-) -> Option<Tie> {
+) -> Vec<Tie> {
     let mut first_entries: HashMap<&str, usize> = HashMap::new();
     let mut patterns: HashMap<usize, Vec<(usize, &str)>> = HashMap::new();
+    let mut ties = Vec::new();
     let named = entries.iter().enumerate();
     let named =
         named.flat_map(|(at, (names, _))| names.iter().map(move |name| (at, name.as_str())));
@@ -224,25 +223,26 @@ fn tie(
             entries: (first, at),
         };
         if let Some(first) = first_entries.insert(name, at) {
-            return Some(tie(first, name));
+            ties.push(tie(first, name));
+            continue;
         }
         let Closeness::Pattern(literals) = Closeness::of(name) else { continue };
         let rivals = patterns.entry(literals).or_default();
         // Within one entry it does not matter which pattern counts.
         let rival = rivals.iter().find(|(first, one)| *first != at && overlap(one, name));
         if let Some((first, one)) = rival {
-            return Some(tie(*first, one));
+            ties.push(tie(*first, one));
         }
         rivals.push((at, name));
     }
-    None
+    ties
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn namespaces(entries: &[&[&str]]) -> Result<Namespaces, Tie> {
+    fn namespaces(entries: &[&[&str]]) -> Result<Namespaces, Vec<Tie>> {
         let entry = |(at, names): (usize, &&[&str])| {
             let defaults =
                 vec![PodOption::parse("smt", ["full-cores", "isolate"][at % 2]).unwrap()];
@@ -281,15 +281,15 @@ mod tests {
         let entries =
             [names(0), patterns, names(1000)].map(|names| (names, Bounds::default())).to_vec();
         let mut compared = Vec::new();
-        let found = tie(&entries, |one, other| {
+        let found = ties(&entries, |one, other| {
             compared.push((one.to_owned(), other.to_owned()));
             false
         });
-        assert_eq!((found, compared), (None, Vec::new()));
+        assert_eq!((found, compared), (Vec::new(), Vec::new()));
         let entries = [["hpc-*", "*"], ["web-*", "x-*"]].map(|names| names.map(str::to_owned));
         let entries = entries.map(|names| (names.to_vec(), Bounds::default()));
         let mut compared = 0;
-        tie(&entries, |_, _| {
+        ties(&entries, |_, _| {
             compared += 1;
             false
         });
@@ -311,9 +311,9 @@ mod tests {
             (&[&["*x"], &["*y"]], None),
             (&[&["*"], &["a*"], &["a"]], None),
         ] {
-            let found = namespaces(entries).err();
+            let found = namespaces(entries).err().unwrap_or_default();
             let tie = tie.map(|((a, b), entries)| Tie { patterns: (a.into(), b.into()), entries });
-            assert_eq!(found, tie, "{entries:?}");
+            assert_eq!(found, tie.into_iter().collect::<Vec<_>>(), "{entries:?}");
         }
     }
 }

@@ -80,6 +80,22 @@ pub fn parse(key: &str, value: &str) -> Result<Parsed, String> {
     Ok(Parsed::Knob(knob))
 }
 
+/// Whether a pod option or a latency knob has this key.
+///
+/// # Errors
+/// Names the keys.
+pub fn check_key(key: &str) -> Result<(), String> {
+    let keys = keys();
+    if keys.contains(&key) { Ok(()) } else { Err(unknown(key, &keys)) }
+}
+
+fn keys() -> Vec<&'static str> {
+    let mut keys: Vec<&str> = ALL.iter().map(|(key, ..)| *key).collect();
+    keys.dedup();
+    keys.extend(Knobs::KEYS);
+    keys
+}
+
 impl PodOption {
     pub fn all() -> impl Iterator<Item = PodOption> {
         ALL.iter().map(|(_, _, pod_option)| *pod_option)
@@ -98,10 +114,7 @@ impl PodOption {
         if !values.is_empty() {
             return Err(unknown(value, &values));
         }
-        let mut keys: Vec<&str> = ALL.iter().map(|(key, ..)| *key).collect();
-        keys.dedup();
-        keys.extend(Knobs::KEYS);
-        Err(unknown(key, &keys))
+        Err(unknown(key, &keys()))
     }
 
     pub(super) fn parts(self) -> (&'static str, &'static str) {

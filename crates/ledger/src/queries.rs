@@ -4,7 +4,7 @@ use super::Ledger;
 use super::books::ContainerRef;
 use super::claim::{Claim, MemoryClaim};
 use super::due;
-use super::model::{ContainerId, PodUid};
+use super::model::{ContainerId, LeftAlone, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
 use super::quieting;
@@ -30,6 +30,11 @@ impl Ledger {
     /// Whether the container stays on CPUs that another program has set for it.
     pub fn is_left_alone(&self, id: &ContainerId) -> bool {
         self.books.find(id).is_some_and(|container| container.entry.left_alone.is_some())
+    }
+
+    /// All containers of which [`Ledger::is_left_alone`] is true.
+    pub fn left_alone(&self) -> impl Iterator<Item = (&ContainerId, LeftAlone)> {
+        self.books.left_alone()
     }
 
     pub fn stance(&self) -> Stance {

@@ -40,6 +40,14 @@ const SCALE_DELAY: &str = "scale-delay-time";
 /// The longest [`Options::scale_delay`].
 const MOST_DELAY: Duration = Duration::from_secs(10);
 
+/// What containers get from an option that excludes another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effect {
+    pub option: &'static str,
+    /// For the end of a sentence.
+    pub gives: &'static str,
+}
+
 /// Why policy options are refused, in the kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
@@ -51,8 +59,8 @@ pub enum OptionError {
         "bad value for option {0:?}: {1:?} is no duration from 0s to 10s in whole s or ms, such as 5s or 500ms"
     )]
     Delay(&'static str, String),
-    #[error("static policy options {0} and {1} can not be used at the same time")]
-    Exclusive(&'static str, &'static str),
+    #[error("static policy options {} and {} can not be used at the same time", .0.option, .1.option)]
+    Exclusive(Effect, Effect),
     /// Socket alignment allows several NUMA nodes, which policy `single-numa-node` forbids.
     // "Topolgy" is the kubelet's spelling. A search for the message finds the kubelet's
     // documentation.
@@ -72,7 +80,8 @@ impl OptionError {
     pub fn option(&self) -> &str {
         match self {
             OptionError::Unknown(name) | OptionError::Value(name, _) => name,
-            OptionError::Exclusive(one, _) | OptionError::Delay(one, _) => one,
+            OptionError::Delay(option, _) => option,
+            OptionError::Exclusive(one, _) => one.option,
             OptionError::AlignBySocketPolicy | OptionError::AlignBySocketMachine => ALIGN_BY_SOCKET,
         }
     }
@@ -154,18 +163,28 @@ impl Options {
     /// Checks that no two options contradict each other. The error names the first contradicting
     /// pair in the kubelet's order.
     pub fn check_exclusive(&self) -> Result<(), OptionError> {
-        let full_pcpus_only = (FULL_PCPUS_ONLY, self.full_pcpus_only);
-        let across_numa = (ACROSS_NUMA, self.distribute_cpus_across_numa);
-        let across_cores = (ACROSS_CORES, self.distribute_cpus_across_cores);
-        let uncore = (UNCORE, self.prefer_align_cpus_by_uncorecache);
+        let full_pcpus_only =
+            (self.full_pcpus_only, Effect { option: FULL_PCPUS_ONLY, gives: "whole cores" });
+        let across_numa = (
+            self.distribute_cpus_across_numa,
+            Effect { option: ACROSS_NUMA, gives: "equal shares from several NUMA nodes" },
+        );
+        let across_cores = (
+            self.distribute_cpus_across_cores,
+            Effect { option: ACROSS_CORES, gives: "CPUs of as many cores as possible" },
+        );
+        let uncore = (
+            self.prefer_align_cpus_by_uncorecache,
+            Effect { option: UNCORE, gives: "CPUs of the fewest possible uncore caches" },
+        );
         let pairs = [
             (full_pcpus_only, across_cores),
             (across_numa, across_cores),
             (uncore, across_cores),
             (uncore, across_numa),
         ];
-        match pairs.into_iter().find(|(one, other)| one.1 && other.1) {
-            Some((one, other)) => Err(OptionError::Exclusive(one.0, other.0)),
+        match pairs.into_iter().find(|(one, other)| one.0 && other.0) {
+            Some(((_, one), (_, other))) => Err(OptionError::Exclusive(one, other)),
             None => Ok(()),
         }
     }

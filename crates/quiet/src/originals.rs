@@ -2,7 +2,7 @@
 //!
 //! A record is saved before the first write of its file, so that a crash at any moment loses nothing, and
 //! forgotten once the file says the same again. None outlives the boot: the kernel starts with its own
-//! values.
+//! values. Without a record there is no file.
 
 use crate::knobs::is_knob;
 use cpuset::CpuSet;
@@ -136,7 +136,8 @@ impl Originals {
                     originals.records = content.records.into_iter().collect();
                     originals.banned = content.banned;
                 }
-                None
+                originals.unsaved = originals.is_empty();
+                originals.save().err().map(|error| error.to_string())
             }
             Err(why) => Some(why),
         };
@@ -235,10 +236,15 @@ impl Originals {
         }
     }
 
-    /// Replaces the file if anything has changed.
+    /// Replaces the file if anything has changed, or removes it.
     pub(crate) fn save(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         if !self.unsaved {
+            return Ok(());
+        }
+        if self.is_empty() {
+            file.remove()?;
+            self.unsaved = false;
             return Ok(());
         }
         let content = Content {
@@ -313,6 +319,14 @@ pub(crate) mod tests {
             }
             *self.content.lock().unwrap() = content.to_vec();
             *self.writes.lock().unwrap() += 1;
+            Ok(())
+        }
+
+        fn remove(&self) -> io::Result<()> {
+            if *self.is_full.lock().unwrap() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.content.lock().unwrap().clear();
             Ok(())
         }
     }
@@ -398,6 +412,29 @@ pub(crate) mod tests {
         *file.content.lock().unwrap() = other_boot.into_bytes();
         let (read, problem) = open();
         assert!(read.is_empty() && problem.is_none());
+        assert!(file.content.lock().unwrap().is_empty(), "the records of another boot stay");
+    }
+
+    #[test]
+    fn without_a_record_there_is_no_file() {
+        let file = Arc::new(InMemory::default());
+        let root = tempfile::tempdir().unwrap();
+        let open = || {
+            let shared = Arc::clone(&file) as Arc<dyn RecordFile>;
+            Originals::open(shared, &Linux, root.path()).0
+        };
+        let mut originals = open();
+        originals.will_write(&ONE, &[], (&cpus("0-7"), &cpus("0-3")));
+        originals.save().unwrap();
+        assert!(!file.content.lock().unwrap().is_empty());
+        originals.settle(&ONE, &cpus("0-7"), &cpus("0-7"));
+        originals.save().unwrap();
+        assert!(file.content.lock().unwrap().is_empty(), "all originals are restored");
+        // An earlier version left a file without records.
+        let empty = br#"{"version":1,"boot":"","records":[],"banned":null}"#;
+        *file.content.lock().unwrap() = empty.to_vec();
+        assert!(open().is_empty());
+        assert!(file.content.lock().unwrap().is_empty(), "an empty file stays");
     }
 
     proptest::proptest! {

@@ -55,6 +55,8 @@ struct PodBody {
     init_containers: Option<Vec<ContainerBody>>,
     /// Resources of the whole pod, which are not supported.
     resources: Option<Value>,
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -75,33 +77,19 @@ struct Resources {
     others: BTreeMap<String, Value>,
 }
 
-/// The fields of a container without the three that are read.
-const CONTAINER_FIELDS: [&str; 22] = [
-    "args",
-    "command",
-    "env",
-    "envFrom",
-    "image",
-    "imagePullPolicy",
-    "lifecycle",
-    "livenessProbe",
-    "ports",
-    "readinessProbe",
-    "resizePolicy",
-    "restartPolicyRules",
-    "securityContext",
-    "startupProbe",
-    "stdin",
-    "stdinOnce",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "tty",
-    "volumeDevices",
-    "volumeMounts",
-    "workingDir",
-];
-/// The field of `resources` for devices that are claimed (DRA).
-const CLAIMS: &str = "claims";
+/// The fields of a pod's `spec` that are not read (Kubernetes 1.29 to 1.37).
+const POD_FIELDS: &str = "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy \
+    enableServiceLinks ephemeralContainers evictionResponders hostAliases hostIPC hostNetwork hostPID hostUsers \
+    hostname hostnameOverride imagePullSecrets nodeName nodeSelector os overhead preemptionPolicy priority \
+    priorityClassName readinessGates resourceClaims restartPolicy runtimeClassName schedulerName schedulingGates \
+    schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace \
+    subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes workloadRef";
+/// The fields of a container that are not read.
+const CONTAINER_FIELDS: &str = "args command env envFrom image imagePullPolicy lifecycle livenessProbe ports \
+    readinessProbe resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce \
+    terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir";
+/// The field of a container's `resources` that is not read: devices that are claimed (DRA).
+const RESOURCES_FIELDS: &str = "claims";
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
@@ -130,14 +118,16 @@ struct Reader {
 }
 
 impl Reader {
-    /// Notes what has no effect in a pod's containers: extended resources and unknown fields.
+    /// Notes what has no effect in a pod: extended resources and unknown fields.
     fn note_unread(&mut self, spec: &PodBody) {
-        for one in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
-            let fields = one.others.keys().filter(|key| !CONTAINER_FIELDS.contains(&key.as_str()));
-            self.unknown.extend(fields.cloned());
+        self.note_unknown("", &spec.others, POD_FIELDS);
+        let containers = spec.containers.iter().map(|one| ("containers", one));
+        let init = spec.init_containers.iter().flatten().map(|one| ("initContainers", one));
+        for (place, one) in containers.chain(init) {
+            self.note_unknown(&format!("{place}."), &one.others, CONTAINER_FIELDS);
             let Some(resources) = &one.resources else { continue };
-            let fields = resources.others.keys().filter(|key| *key != CLAIMS);
-            self.unknown.extend(fields.map(|key| format!("resources.{key}")));
+            let place = format!("{place}.resources.");
+            self.note_unknown(&place, &resources.others, RESOURCES_FIELDS);
             for (field, amounts) in
                 [("requests", &resources.requests), ("limits", &resources.limits)]
             {
@@ -147,11 +137,18 @@ impl Reader {
                     } else if !["cpu", "memory", EPHEMERAL_STORAGE].contains(&name.as_str())
                         && !name.starts_with("hugepages-")
                     {
-                        self.unknown.insert(format!("resources.{field}.{name}"));
+                        self.unknown.insert(format!("{place}{field}.{name}"));
                     }
                 }
             }
         }
+    }
+
+    /// Notes the fields that are not among `known`, with `place` before them.
+    fn note_unknown(&mut self, place: &str, fields: &BTreeMap<String, Value>, known: &str) {
+        let is_known = |field: &str| known.split_whitespace().any(|one| one == field);
+        let unknown = fields.keys().filter(|field| !is_known(field));
+        self.unknown.extend(unknown.map(|field| format!("{place}{field}")));
     }
 
     /// One line for all pods.
@@ -165,8 +162,7 @@ impl Reader {
         }
         if !self.unknown.is_empty() {
             let names = list(&self.unknown);
-            self.ignored
-                .push(format!("fields of containers that Kubernetes does not have: {names}"));
+            self.ignored.push(format!("fields of pods that Kubernetes does not have: {names}"));
         }
     }
 
@@ -427,19 +423,18 @@ spec:
 
     #[test]
     fn extended_resources_and_unknown_fields_have_one_line_each() {
-        let pods = |container: &str| {
-            let pod = |name| {
-                format!(
-                    "kind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{container}]}}\n---\n"
-                )
-            };
+        let pods = |spec: &str| {
+            let pod =
+                |name| format!("kind: Pod\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n---\n");
             parse(&(pod("a") + &pod("b"))).unwrap().ignored
         };
-        let gpu = "{name: c, image: x, ports: [], resources: {claims: [], limits: {cpu: 1, ephemeral-storage: 1Gi, nvidia.com/gpu: 1}}}";
+        let gpu = "nodeName: n, containers: [{name: c, image: x, ports: [], resources: {claims: [], limits: {cpu: 1, ephemeral-storage: 1Gi, nvidia.com/gpu: 1}}}]";
         assert_eq!(pods(gpu), ["extended resources (nvidia.com/gpu): the NUMA nodes of devices"]);
-        let typos = "{name: c, resource: {}, resources: {limit: {}, requests: {cpus: 1}}}";
-        let fields = "resource, resources.limit, resources.requests.cpus";
-        let expected = format!("fields of containers that Kubernetes does not have: {fields}");
+        let typos = "nodeSelecter: {}, initContainers: [{name: i, imag: x}], \
+                     containers: [{name: c, resorces: {}, resources: {limit: {}, requests: {cpus: 1}}}]";
+        let fields = "containers.resorces, containers.resources.limit, containers.resources.requests.cpus, \
+                      initContainers.imag, nodeSelecter";
+        let expected = format!("fields of pods that Kubernetes does not have: {fields}");
         assert_eq!(pods(typos), [expected]);
     }
 

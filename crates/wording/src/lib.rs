@@ -135,6 +135,32 @@ pub fn agree<'a>(list: impl Display, one: &'a str, several: &'a str) -> &'a str 
     if list.to_string().parse::<usize>().is_ok() { one } else { several }
 }
 
+/// Parts in as few lines of at most `width` characters as their order allows. A longer part has a line
+/// of its own.
+///
+/// ```
+/// assert_eq!(wording::fill("a list of words".split(' '), " ", 9), ["a list of", "words"]);
+/// ```
+pub fn fill<P: AsRef<str>>(
+    parts: impl IntoIterator<Item = P>,
+    separator: &str,
+    width: usize,
+) -> Vec<String> {
+    let columns = |text: &str| text.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        let part = part.as_ref();
+        match lines.last_mut() {
+            Some(line) if columns(line) + columns(separator) + columns(part) <= width => {
+                line.push_str(separator);
+                line.push_str(part);
+            }
+            _ => lines.push(part.to_owned()),
+        }
+    }
+    lines
+}
+
 /// For terminals and log lines: text from a pod's author or a hostile runtime, without control
 /// characters and without marks that change the direction of writing.
 pub fn printable(text: &str) -> String {

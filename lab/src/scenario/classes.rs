@@ -6,14 +6,19 @@ use anyhow::Result;
 use super::shape::Shape;
 use super::{exclusive, shared};
 use crate::pod::{Container, Pod};
-use crate::testbed::{Testbed, says_no};
+use crate::testbed::{CgroupRef, Testbed, says_no};
 
 /// How often the class empties and fills again.
 const ROUNDS: usize = 4;
+/// Seconds in which a check pass has certainly run.
+const PASSED: u64 = 12;
 /// Busy pods that the probe checks.
 const CROWD: usize = 50;
 /// Logged when a cgroup is not relied on any more.
 pub(crate) const DISTRUSTED: &str = "setting each cgroup below it individually";
+
+/// Logged when a cgroup loses its CPUs while it is in use.
+const CLEARED: &str = "its CPUs were cleared while a container ran in it";
 
 fn best_effort(name: &str) -> Pod {
     Pod::new(name, [Container::best_effort("main")])
@@ -36,6 +41,31 @@ pub(super) fn emptied(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     testbed.first_instruction(&best_effort("last"), 0)?;
     testbed.view()?;
     says_no(&testbed.log()?, DISTRUSTED)
+}
+
+/// Nothing is exclusive while another program writes all CPUs into a class's cgroup and the class is
+/// made again: that is nobody's bound, and the next exclusive pod finds every class reliable.
+pub(super) fn idle(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
+    testbed.start_plugin(&shape.config(""))?;
+    testbed.start(&best_effort("job"))?;
+    // The first write is put right, the second is the remedy that status names for bounds of others.
+    for cpus in [shape.reserved, shape.online] {
+        testbed.wait(PASSED);
+        testbed.write(CgroupRef::Class("job"), "cpuset.cpus", &cpus.to_string())?;
+    }
+    for _ in 0..ROUNDS {
+        testbed.wait(PASSED);
+        testbed.remove("job")?;
+        testbed.realise_classes()?;
+        testbed.start(&best_effort("job"))?;
+    }
+    testbed.wait(PASSED);
+    testbed.exclusive("db", 1)?;
+    testbed.first_instruction(&best_effort("last"), 0)?;
+    testbed.view()?;
+    let log = testbed.log()?;
+    says_no(&log, CLEARED)?;
+    says_no(&log, DISTRUSTED)
 }
 
 /// New pods of every class next to an exclusive one: not even their pause containers run on its CPUs.

@@ -136,6 +136,26 @@ pub(super) fn restarts(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
+/// Pods that were created while the plugin was away have their CPUs as soon as it is back: all in one
+/// pass, not one by one as drifts.
+pub(super) fn created_while_away(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
+    testbed.start_plugin(&shape.config(""))?;
+    testbed.exclusive("db", 1)?;
+    testbed.end_plugin()?;
+    let names = ["first", "second", "third"];
+    for name in &names[..shape.room().min(4) - 1] {
+        testbed.start(&exclusive(name, 1))?;
+    }
+    testbed.shared("web")?;
+    testbed.restart_plugin()?;
+    testbed.wait(1);
+    testbed.view()?;
+    testbed.wait(CHECKED_TWICE);
+    testbed.view()?;
+    testbed.logs_no_drift()?;
+    testbed.logs_no_warning()
+}
+
 /// A plain process with its defaults. Launched again with NRI 0.6, it gets no list of running
 /// containers, and containerd 1.7 does not report their end: earlier shared containers do not make
 /// room, and earlier CPUs do not return.

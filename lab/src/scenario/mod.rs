@@ -72,7 +72,7 @@ impl Scenario {
     }
 }
 
-pub const ALL: [Scenario; 20] = [
+pub const ALL: [Scenario; 22] = [
     Scenario {
         name: "machine",
         about: "Linux reports the machine as described",
@@ -104,6 +104,12 @@ pub const ALL: [Scenario; 20] = [
         play: life::restarts,
     },
     Scenario {
+        name: "away",
+        about: "pods created while the plugin is away: pinned together when it is back",
+        applies: |shape| shape.room() > 2,
+        play: life::created_while_away,
+    },
+    Scenario {
         name: "launched",
         about: "plugin launched by containerd, which is killed: no container moves",
         applies: |shape| shape.room() > 2,
@@ -126,6 +132,12 @@ pub const ALL: [Scenario; 20] = [
         about: "class cgroups empty, refill and are rewritten by systemd: no exclusive CPU is shared",
         applies: |_| true,
         play: classes::emptied,
+    },
+    Scenario {
+        name: "idle-class",
+        about: "nothing exclusive, a class written by another program and made again: it stays reliable",
+        applies: |shape| shape.exclusivity != "runtime",
+        play: classes::idle,
     },
     Scenario {
         name: "new-pods",

@@ -14,7 +14,7 @@ use topology::Topology;
 /// The effect of these settings on claims. The state file has no QoS classes: each claim counts as a
 /// running container that requests the CPUs it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: SavedClaims) -> Outlook {
-    let SavedClaims { cpus: claims, memory } = claims;
+    let SavedClaims { cpus: claims, memory, .. } = claims;
     let (pods, mut containers): (Vec<Pod>, Vec<Container>) = claims.iter().map(as_listed).unzip();
     // The claim of a pod's own pool names no container.
     containers.retain(|container| !container.name.is_empty());

@@ -38,8 +38,9 @@ fn names_and_values_count_under_every_policy_and_in_every_entry() {
         ),
         (
             "cpuManagerPolicyOptions: {full-pcpus-only: true, distribute-cpus-across-cores: true}",
-            "full-pcpus-only: cpu manager: new static policy error: static policy options full-pcpus-only and \
-             distribute-cpus-across-cores can not be used at the same time",
+            "full-pcpus-only: full-pcpus-only and distribute-cpus-across-cores exclude each other: remove \
+             distribute-cpus-across-cores if containers are to get whole cores, or full-pcpus-only if they are to get \
+             CPUs of as many cores as possible",
         ),
         (
             "topologyManagerPolicyOptions: {max-allowable-numa-node: 9}",

@@ -313,19 +313,7 @@ fn square(xml: &mut Xml, class: &str, (x, y): (f64, f64), side: f64) {
 
 /// Facts in lines of at most this width.
 fn wrapped(facts: &[String], width: f64) -> Vec<String> {
-    const BETWEEN: &str = " · ";
-    let most = (width / CHARACTER) as usize;
-    let mut lines: Vec<String> = Vec::new();
-    for fact in facts {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + BETWEEN.len() + fact.chars().count() <= most => {
-                line.push_str(BETWEEN);
-                line.push_str(fact);
-            }
-            _ => lines.push(fact.clone()),
-        }
-    }
-    lines
+    wording::fill(facts, " · ", (width / CHARACTER) as usize)
 }
 
 /// The legend of a file: in columns the containers, then the other signs.

@@ -159,18 +159,8 @@ impl Terminal {
 
     /// What signs mean, as many in a line as fit.
     fn legend(&self, text: &mut String, signs: &[Usage]) {
-        let mut lines: Vec<String> = Vec::new();
-        for usage in signs {
-            let entry = format!("{} {}", usage.sign(), usage.meaning());
-            match lines.last_mut() {
-                Some(line) if columns(line) + columns(GAP) + columns(&entry) <= self.width => {
-                    line.push_str(GAP);
-                    line.push_str(&entry);
-                }
-                _ => lines.push(entry),
-            }
-        }
-        for line in lines {
+        let entries = signs.iter().map(|usage| format!("{} {}", usage.sign(), usage.meaning()));
+        for line in wording::fill(entries, GAP, self.width) {
             let _ = writeln!(text, "{line}");
         }
     }

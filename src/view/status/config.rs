@@ -1,7 +1,8 @@
 //! The configuration in the status.
 
+use crate::config::LogLevel;
 use crate::view::config_state::ConfigState;
-use crate::view::node::NodeFigures;
+use crate::view::node::{NodeFigures, OwnFigures};
 use cpuset::PartitionType;
 use ledger::pod_option::PodOption;
 use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, Stance};
@@ -36,7 +37,8 @@ pub struct ConfigStatus {
 impl ConfigStatus {
     pub fn in_force(node: &NodeFigures) -> ConfigStatus {
         let settings = &node.view.settings;
-        let own = OwnSettings::of(settings, node.own.partition, node.own.on_active_kubelet);
+        let OwnFigures { partition, on_active_kubelet, log_level, .. } = node.own;
+        let own = OwnSettings::of(settings, partition, on_active_kubelet, log_level);
         ConfigStatus::of(settings, &node.view.mechanism.to_string(), node.own.strict, own)
     }
 
@@ -145,6 +147,8 @@ pub struct OwnSettings {
     pub interrupts: String,
     /// The runtimes whose annotations count, a list; `none` if there is none.
     pub compatibility: String,
+    /// `error`, `warn`, `info` or `debug`. `RUST_LOG` in the environment has precedence.
+    pub log_level: String,
 }
 
 impl OwnSettings {
@@ -153,6 +157,7 @@ impl OwnSettings {
         settings: &Settings,
         partition: PartitionType,
         on_active_kubelet: Stance,
+        log_level: LogLevel,
     ) -> OwnSettings {
         let reserved: Vec<&str> = settings.reserved_namespaces.iter().collect();
         let reserved = if reserved.is_empty() { "none".to_owned() } else { reserved.join(",") };
@@ -171,13 +176,19 @@ impl OwnSettings {
             reserved_namespaces: reserved,
             interrupts: settings.interrupts.name().to_owned(),
             compatibility: if settings.reads_crio { "crio" } else { "none" }.to_owned(),
+            log_level: log_level.name().to_owned(),
         }
     }
 }
 
 impl Default for OwnSettings {
     fn default() -> OwnSettings {
-        OwnSettings::of(&Settings::default(), PartitionType::default(), Stance::Refuse)
+        OwnSettings::of(
+            &Settings::default(),
+            PartitionType::default(),
+            Stance::Refuse,
+            LogLevel::default(),
+        )
     }
 }
 
@@ -200,6 +211,7 @@ impl Display for OwnSettings {
                 ("reservedNamespaces", of.reserved_namespaces.clone()),
                 ("interrupts", of.interrupts.clone()),
                 ("compatibility", of.compatibility.clone()),
+                ("logLevel", of.log_level.clone()),
             ]
         };
         let defaults = fields(&OwnSettings::default());

@@ -49,21 +49,23 @@ async fn a_removed_field_takes_effect_after_a_restart() {
 }
 
 #[test]
-fn the_socket_exists_only_with_the_field_and_while_the_plugin_runs() {
+fn the_socket_and_the_file_exist_only_with_the_field_and_while_the_plugin_runs() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("pod-resources/kubelet.sock");
+    let file = dir.path().join("pod-resources/config.yaml");
     let run = |config: &str, expect: bool| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(local(async {
             let _daemon = ObservedDaemon::following(config).await;
             if expect {
-                until(|| socket.exists()).await;
+                until(|| socket.exists() && file.exists()).await;
             }
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            assert_eq!(socket.exists(), expect);
+            assert_eq!((socket.exists(), file.exists()), (expect, expect));
         }));
         drop(runtime);
         assert!(!socket.exists());
+        assert!(!file.exists(), "{} stays", file.display());
     };
     run(super::CONFIG, false);
     run(&config(dir.path(), ""), true);

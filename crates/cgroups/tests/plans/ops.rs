@@ -31,6 +31,8 @@ pub(super) enum Op {
     End {
         pod: usize,
     },
+    /// The runtime has listed its containers: the plan sets the CPUs of the exclusive ones.
+    List,
     /// Another program writes a cgroup.
     Foreign {
         group: usize,
@@ -76,6 +78,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         2 => pod.clone().prop_map(|pod| Op::Start { pod }),
         4 => (pod.clone(), 0..4usize).prop_map(|(pod, exclusive)| Op::Move { pod, exclusive }),
         3 => pod.prop_map(|pod| Op::End { pod }),
+        2 => Just(Op::List),
         2 => (0..64usize, any::<u8>()).prop_map(|(group, mask)| Op::Foreign { group, mask }),
         2 => (0..64usize).prop_map(|group| Op::Emptied { group }),
         1 => any::<u8>().prop_map(|mask| Op::Hotplug { mask }),

@@ -41,8 +41,6 @@ impl EarlierFacts {
             let Pod { budget, limits, .. } = &entry.pod;
             (uid.clone(), (*budget, limits.clone(), entry.resized))
         });
-        let left_alone = books.containers().map(|container| container.entry);
-        let left_alone = left_alone.filter_map(|one| Some((one.id().clone(), one.left_alone?)));
         let have_resources = books.pods().filter(|(_, pod)| pod.has_resources);
         EarlierFacts {
             budgets: budgets.collect(),
@@ -52,7 +50,7 @@ impl EarlierFacts {
                 .chain(known)
                 .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
-            left_alone: left_alone.collect(),
+            left_alone: books.left_alone().map(|(id, why)| (id.clone(), why)).collect(),
             settled_at: running.map(|entry| (entry.id().clone(), entry.settled_at())).collect(),
         }
     }

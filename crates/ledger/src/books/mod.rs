@@ -18,7 +18,7 @@ pub(super) use pod::PodEntry;
 
 use super::claim::{Claim, MemoryClaim};
 use super::devices::counting;
-use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
+use super::model::{Container, ContainerId, LeftAlone, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
 use super::policy::Mechanism;
 use cpuset::CpuSet;
@@ -71,6 +71,11 @@ impl Books {
     /// All containers, in order of pod uid and container name.
     pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
         self.pods().flat_map(containers_of)
+    }
+
+    /// Containers on CPUs that another program had set before the ledger decided.
+    pub(super) fn left_alone(&self) -> impl Iterator<Item = (&ContainerId, LeftAlone)> {
+        self.containers().filter_map(|one| Some((one.entry.id(), one.entry.left_alone?)))
     }
 
     pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {

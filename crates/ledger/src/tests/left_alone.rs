@@ -91,20 +91,23 @@ fn an_update_that_names_cpus_ends_the_claim_of_a_container() {
     assert!(node.ledger.exclusive().is_empty() && !node.ledger.owes());
 }
 
-/// When the kubelet has stopped, only what nothing explains is taken over, as all that it has set.
+/// The kubelet's manager sets the CPUs of all other containers, so all are taken over when it has stopped.
 #[test]
-fn after_an_active_kubelet_only_unexplained_cpus_are_taken_over() {
+fn after_an_active_kubelet_only_workloads_are_left_alone() {
     let mut node = Node::new();
     let (m, g) = (pod("m", Qos::Burstable, 20), pod("g", Qos::Burstable, 100));
-    created_on(&mut node, &m, "m", 20, "0-1", LeftAlone::Namespace);
+    created_on(&mut node, &m, "m", 20, "0-1", LeftAlone::Workload);
     created_on(&mut node, &g, "g", 100, "4-7", LeftAlone::Unexplained);
+    created_on(&mut node, &pod("r", Qos::Burstable, 20), "r", 20, "1", LeftAlone::Reserved);
     node.event(Event::Kubelet { stance: Stance::Refuse, claims: Vec::new() }).unwrap();
-    created_on(&mut node, &pod("n", Qos::Burstable, 20), "n", 20, "1", LeftAlone::Reserved);
+    assert_eq!(node.ledger.left_alone().count(), 1);
+    created_on(&mut node, &pod("n", Qos::Burstable, 20), "n", 20, "0", LeftAlone::Workload);
     node.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() }).unwrap();
     node.send_due();
     node.check("m", "0-1");
-    node.check("n", "1");
+    node.check("n", "0");
     node.check("g", "0-15");
+    node.check("r", "0-15");
 }
 
 /// Cgroups above it would take its CPUs away: under strict reservation the pool has none of them.

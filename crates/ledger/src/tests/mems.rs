@@ -75,6 +75,21 @@ fn adopted_memory_nodes_follow_only_if_they_match_the_cpus() {
     }
 }
 
+/// The ledger itself has set all nodes for a container that shares CPUs again. After a restart these
+/// are no other program's decision.
+#[test]
+fn a_container_that_was_released_to_all_nodes_follows_its_next_exclusive_cpus() {
+    let mut node = node();
+    let a = guaranteed("a", 8000);
+    create(&mut node, &a, container(&a, "c", "a", 8000));
+    let released = resize(&mut node, &a, "a", 8000, 4500);
+    assert_eq!(released.mems(), mems(&[0, 1]));
+    let running = Container { mems: released.mems(), ..container(&a, "c", "a", 4500) };
+    node.event(Event::Synchronize { pods: vec![a.clone()], containers: vec![running] }).unwrap();
+    let setting = resize(&mut node, &a, "a", 4500, 8000);
+    assert_eq!((setting.cpus().to_string().as_str(), setting.mems()), ("8-15", mems(&[1])));
+}
+
 #[test]
 fn memory_nodes_are_set_only_if_configured() {
     let mut node = Node::new();

@@ -101,8 +101,10 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
             log::info!("{name}: stopping; containers keep their CPUs");
         };
         let (observer, asked) = questions();
-        if let Some(listener) = endpoint::listen(args.metrics_address).await? {
-            tokio::spawn(endpoint::serve(listener, observer.clone()));
+        let listening = threads.clients.spawn(endpoint::listen(args.metrics_address));
+        if let Some(listener) = listening.await?? {
+            let pages = threads.pages.clone();
+            threads.clients.spawn(endpoint::serve(listener, observer.clone(), pages));
         }
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = edge::nri::run(endpoint, &identity, outbox, shutdown);

@@ -20,6 +20,7 @@ use crate::edge::{self, Refusal, Response, Subscriptions};
 use crate::exclusivity::Watch;
 use crate::kubelet::{self, StateFileReading, StateFileWatcher};
 use crate::view::NodeFigures;
+use crate::view::health::Condition;
 use crate::worker::Worker;
 use kernel::Linux;
 use log::Level;
@@ -254,16 +255,26 @@ impl Executor {
     }
 
     pub(super) fn view(&mut self) -> Result<NodeFigures, String> {
-        let owner = self.owner.as_mut().ok_or_else(|| "the daemon is ending".to_owned())?;
+        let owner = self.owner.as_mut().ok_or_else(ending)?;
         let mut view = owner.view(Instant::now().into_std());
         view.own.stalled_disk = self.state.stalled();
         Ok(view)
+    }
+
+    /// What health depends on.
+    pub(super) fn condition(&self) -> Result<Condition<'_>, String> {
+        let owner = self.owner.as_ref().ok_or_else(ending)?;
+        Ok(owner.condition(Instant::now().into_std(), self.state.stalled()))
     }
 
     /// The core between its steps.
     pub(super) fn owner(&self) -> Option<&Owner> {
         self.owner.as_deref()
     }
+}
+
+fn ending() -> String {
+    "the daemon is ending".to_owned()
 }
 
 /// Saves claims. If the directory is lost, it saves them into the one that has its path now, and returns that.

@@ -10,16 +10,16 @@ use crate::checkpoint::{StateDir, StateError};
 use crate::config::Config;
 use crate::edge::{Message, Refusal};
 use crate::pod_resources::{self, PolicyFile};
-use crate::serve::{Question, ViewSource, endpoint};
+use crate::serve::{Observers, Question, ViewSource, endpoint};
 use crate::view::noise::NoiseFigures;
-use crate::view::{Link, NodeView};
+use crate::view::{Health, Link, NodeView};
 use ledger::{Call, Event};
 use nri::{Capabilities, Runtime, Session};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// How the daemon begins.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Start {
 /// If the node cannot be taken over, the instance that owns it does not end, or another one has got the state directory.
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
-    (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
+    (observer, mut observers): (ViewSource, Observers),
     paths: &Paths,
     threads: &Threads,
     start: Start,
@@ -98,7 +98,11 @@ pub async fn serve(
     }
     // The answer to the last question, until something may have changed.
     let mut last_view = None;
+    let mut beat = interval(Observers::BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        let health = Arc::new(main_loop.health());
+        observers.beat(Arc::clone(&health));
         // Messages first, then questions, and work only if there are neither.
         tokio::select! {
             biased;
@@ -107,8 +111,8 @@ pub async fn serve(
                 last_view = None;
                 main_loop.receive(message).await?;
             }
-            Some(Question(reply)) = questions.recv() => {
-                let view = last_view.get_or_insert_with(|| Arc::new(main_loop.view()));
+            Some(Question(reply)) = observers.asked() => {
+                let view = last_view.get_or_insert_with(|| Arc::new(main_loop.view(health)));
                 // The observer may have closed its connection.
                 let _ = reply.send(Arc::clone(view));
             }
@@ -117,6 +121,7 @@ pub async fn serve(
                 main_loop.work(input?).await;
             }
             Ok(()) = main_loop.noise.changed() => last_view = None,
+            _ = beat.tick() => {}
             () = sleep(standby::PAUSE), if main_loop.standby.is_some() => {
                 if main_loop.take_over().await? {
                     last_view = None;
@@ -341,11 +346,12 @@ impl MainLoop<'_> {
         if let Some(before) = self.listening.take() {
             before.abort();
         }
-        match endpoint::listen_locally(&self.paths.state_dir) {
+        let clients = &self.threads.clients;
+        match clients.enter(|| endpoint::listen_locally(&self.paths.state_dir)) {
             Ok(listener) => {
-                let serving =
-                    tokio::spawn(endpoint::serve_locally(listener, self.observer.clone()));
-                self.listening = Some(serving.abort_handle());
+                let pages = self.threads.pages.clone();
+                let serving = endpoint::serve_locally(listener, self.observer.clone(), pages);
+                self.listening = Some(clients.spawn(serving).abort_handle());
             }
             Err(error) => {
                 let path = self.paths.state_dir.join(endpoint::SOCKET);
@@ -374,15 +380,23 @@ impl MainLoop<'_> {
         }
     }
 
-    fn view(&mut self) -> NodeView {
+    fn health(&self) -> Health {
+        let node = match &self.executor {
+            Some(executor) => executor.condition(),
+            None => Err(self.waiting.clone()),
+        };
+        Health::of(self.standby.is_some(), &self.link, node)
+    }
+
+    fn view(&mut self, health: Arc<Health>) -> NodeView {
         let node = match &mut self.executor {
             Some(executor) => executor.view(),
             None => Err(self.waiting.clone()),
         };
         NodeView {
-            standby: self.standby.is_some(),
             node_name: self.paths.node.name.clone(),
             link: self.link.clone(),
+            health,
             node,
             noise: Arc::clone(&self.noise.borrow()),
         }

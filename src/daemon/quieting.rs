@@ -6,7 +6,7 @@
 
 use super::log_repeated;
 use crate::exclusivity::Isolation;
-use crate::view::quiet::{QuietFigures, drift_kind, name_of};
+use crate::view::quiet::{QuietFigures, drift_kind, name_of, troubles};
 use kernel::Kernel;
 use ledger::{Phase, Stance, View};
 use log::Level;
@@ -283,10 +283,19 @@ impl Quieting {
         }
     }
 
+    fn stalled(&self, now: Instant) -> Option<Duration> {
+        let begun = if self.is_stalled { self.begun? } else { return None };
+        Some(now.saturating_duration_since(begun))
+    }
+
+    /// Why exclusive CPUs are not as quiet as containers ask for, a sentence each.
+    pub(super) fn troubles(&self, now: Instant) -> Vec<String> {
+        troubles(self.figures.obstacle.as_deref(), self.stalled(now))
+    }
+
     pub(super) fn figures(&self, now: Instant) -> QuietFigures {
-        let begun = if self.is_stalled { self.begun } else { None };
         QuietFigures {
-            stalled: begun.map(|begun| now.saturating_duration_since(begun)),
+            stalled: self.stalled(now),
             isolation: self.isolation.clone(),
             ..self.figures.clone()
         }

@@ -3,6 +3,7 @@
 use super::orphans;
 use super::owner::Owner;
 use crate::exclusivity::consequence;
+use crate::view::health::Condition;
 use crate::view::{NodeFigures, OwnFigures};
 use ledger::{Channel, Policy};
 use std::time::Instant;
@@ -31,6 +32,20 @@ impl Owner {
         let view = self.ledger.view();
         self.record.history().badges.follow(&view);
         NodeFigures { view, history: self.record.past(), own: self.figures() }
+    }
+
+    /// What health depends on.
+    pub(super) fn condition(&self, now: Instant, stalled_disk: Option<String>) -> Condition<'_> {
+        Condition {
+            policy: self.ledger.settings().policy,
+            stance: self.ledger.stance(),
+            config: &self.config.state,
+            checkpoint_error: self.checkpoint.error(),
+            stalled_disk,
+            cannot_write_groups: self.enforcement.cannot_write().map(consequence),
+            distrusted_cgroups: &self.enforcement.report.distrusted,
+            not_quiet: self.quieting.troubles(now),
+        }
     }
 
     fn figures(&self) -> OwnFigures {

@@ -7,8 +7,9 @@ use std::iter::repeat_with;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use std::{io, panic, process};
-use tokio::runtime::{Builder, Runtime};
-use tokio::task::spawn_blocking;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 /// How much work may block tokio's threads at once: a step of the core, a save, a check pass, readings of the
@@ -28,6 +29,10 @@ pub struct Threads {
     pub(super) gpus: Worker,
     pub(super) interrupts: Worker,
     pub(super) noise: Worker,
+    /// Clients of the address and of the status socket.
+    pub clients: Clients,
+    /// Makes pages, metrics and answers of `status`.
+    pub pages: Worker,
 }
 
 impl Threads {
@@ -37,7 +42,44 @@ impl Threads {
             gpus: Worker::start("gpus")?,
             interrupts: Worker::start_with_least_priority("interrupts")?,
             noise: Worker::start_with_least_priority("noise")?,
+            clients: Clients::start()?,
+            pages: Worker::start_with_least_priority("pages")?,
         })
+    }
+}
+
+/// A thread of the least priority that serves clients: they may connect as often as they can, and take no time from
+/// containers that start. It ends with the last clone.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    runtime: Handle,
+    _open: Arc<oneshot::Sender<()>>,
+}
+
+impl Clients {
+    fn start() -> Result<Clients, NoThread> {
+        let name = "clients";
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| NoThread { name, source })?;
+        let handle = runtime.handle().clone();
+        let (open, closed) = oneshot::channel();
+        Worker::start_with_least_priority(name)?.give(move || {
+            let _ = runtime.block_on(closed);
+        });
+        Ok(Clients { runtime: handle, _open: Arc::new(open) })
+    }
+
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.runtime.spawn(task)
+    }
+
+    /// The thread will wait for the files that this opens.
+    pub(super) fn enter<T>(&self, open: impl FnOnce() -> T) -> T {
+        let _guard = self.runtime.enter();
+        open()
     }
 }
 

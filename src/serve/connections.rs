@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use tokio::task::AbortHandle;
 
 /// Connections served at a time.
-const MAX: usize = 32;
+pub(crate) const MAX: usize = 32;
+/// Connections of one peer.
+pub(crate) const MAX_OF_PEER: usize = 8;
 
-/// The connections of a listener, the oldest first. A new one is always served: if there are too many,
-/// the oldest connection of the peer with the most connections ends. So neither idle connections nor
+/// The connections of a listener, the oldest first. A new one is always served: if its peer has too many, the peer's
+/// oldest connection ends; if all have, the oldest connection of the peer with the most. So neither idle connections nor
 /// a client that opens new ones over and over keep a probe from its answer.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Vec<(Option<IpAddr>, AbortHandle)>);
@@ -21,13 +23,17 @@ impl Connections {
         serving: impl Future<Output = ()> + Send + 'static,
     ) {
         self.0.retain(|(_, task)| !task.is_finished());
-        if self.0.len() >= MAX {
-            let of = |peer| self.0.iter().filter(|(other, _)| *other == peer).count();
+        let of = |peer| self.0.iter().filter(|(other, _)| *other == peer).count();
+        let oldest = if of(peer) >= MAX_OF_PEER {
+            self.0.iter().position(|(other, _)| *other == peer)
+        } else if self.0.len() >= MAX {
             // `max_by_key` takes the last of equals.
-            let oldest = (0..self.0.len()).rev().max_by_key(|&at| of(self.0[at].0));
-            if let Some(at) = oldest {
-                self.0.remove(at).1.abort();
-            }
+            (0..self.0.len()).rev().max_by_key(|&at| of(self.0[at].0))
+        } else {
+            None
+        };
+        if let Some(at) = oldest {
+            self.0.remove(at).1.abort();
         }
         self.0.push((peer, tokio::spawn(serving).abort_handle()));
     }
@@ -78,14 +84,15 @@ mod tests {
 
     #[test]
     fn the_oldest_connection_of_the_busiest_peer_ends() {
-        let many = |peer: &str, count| peer.repeat(count);
-        check(&many("a", MAX), &[]);
-        check(&many("a", MAX + 2), &[0, 1]);
-        check(&format!("b{}", many("a", MAX + 1)), &[1, 2]);
-        check(&format!("{}bc", many("a", MAX)), &[0, 1]);
-        let half = MAX / 2;
-        check(&format!("{}{}c", many("b", half), many("a", half)), &[0]);
-        check(&format!("{}{}aa", many("b", half), many("a", half)), &[0, half]);
+        check(&"a".repeat(MAX_OF_PEER), &[]);
+        check(&"a".repeat(MAX_OF_PEER + 2), &[0, 1]);
+        check(&format!("b{}", "a".repeat(MAX_OF_PEER + 1)), &[1]);
+        let full: String = ["a", "b", "c", "d"].map(|peer| peer.repeat(MAX_OF_PEER)).concat();
+        assert_eq!(full.len(), MAX);
+        check(&full, &[]);
+        check(&format!("{full}e"), &[0]);
+        check(&format!("{full}ef"), &[0, MAX_OF_PEER]);
+        check(&format!("{full}eb"), &[0, MAX_OF_PEER]);
     }
 
     #[test]

@@ -4,10 +4,10 @@
 use super::connections::Connections;
 use super::http::{self, Request, Response, StatusCode};
 use super::page;
-use super::question::ViewSource;
-use crate::clock::now;
-use crate::view::{NodeView, Status, health, metrics};
-use serde::Serialize;
+use super::question::{NoAnswer, ViewSource};
+use super::render::{Renderer, What};
+use crate::view::Health;
+use crate::worker::Worker;
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::future::poll_fn;
@@ -129,7 +129,7 @@ enum Client {
 }
 
 /// Answers scrapers and probes. Never ends.
-pub async fn serve(listener: TcpListener, observer: ViewSource) {
+pub async fn serve(listener: TcpListener, observer: ViewSource, pages: Worker) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, address)| {
             let peer = address.ip().to_canonical();
@@ -137,29 +137,31 @@ pub async fn serve(listener: TcpListener, observer: ViewSource) {
             (stream, client, Some(peer))
         })
     };
-    serve_each(accept, observer).await;
+    serve_each(accept, observer, pages).await;
 }
 
 /// Answers clients of the socket, which may see everything. Never ends.
-pub async fn serve_locally(listener: UnixListener, observer: ViewSource) {
+pub async fn serve_locally(listener: UnixListener, observer: ViewSource, pages: Worker) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Client::Ourselves, None))
     };
-    serve_each(accept, observer).await;
+    serve_each(accept, observer, pages).await;
 }
 
 async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Client, Option<IpAddr>)>>,
     observer: ViewSource,
+    pages: Worker,
 ) {
+    let renderer = Renderer::start(observer.clone(), pages);
     let mut connections = Connections::default();
     loop {
         match poll_fn(&accept).await {
             Ok((stream, client, peer)) => {
-                let observer = observer.clone();
+                let (observer, renderer) = (observer.clone(), renderer.clone());
                 connections.add(
                     peer,
-                    http::serve(stream, move |request| answer(request, client, observer)),
+                    http::serve(stream, move |request| answer(request, client, observer, renderer)),
                 );
                 // Lets its task run before the next connection is accepted: otherwise many at once
                 // would end it before it has read its request.
@@ -173,51 +175,51 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn answer(request: Request, client: Client, observer: ViewSource) -> Response {
-    let view = observer.view();
-    let result = match (request.path.as_str(), client) {
-        ("/metrics", _) => view.await.map(|view| ok(metrics::MEDIA_TYPE, metrics::text(&view))),
-        ("/healthz", _) => view.await.map(|view| well(&view)),
-        ("/readyz", _) => view.await.map(|view| match health::obstacles(&view).as_slice() {
-            [] => well(&view),
+async fn answer(
+    request: Request,
+    client: Client,
+    observer: ViewSource,
+    renderer: Renderer,
+) -> Response {
+    match request.path.as_str() {
+        "/healthz" => probed(observer.health().map(|health| well(&health))),
+        "/readyz" => probed(observer.health().map(|health| match health.obstacles.as_slice() {
+            [] => well(&health),
             obstacles => Response::text(StatusCode::Unavailable, obstacles.join("\n")),
-        }),
-        ("/status", Client::Ourselves) => view.await.map(|view| json(&view.status(now()))),
-        ("/explain", Client::Ourselves) => {
-            view.await.map(|view| json(&view.explain(&request.query)))
+        })),
+        "/icon.svg" => Response::ok("image/svg+xml", page::ICON),
+        "/page.js" => Response::ok("text/javascript; charset=utf-8", page::SCRIPT),
+        path => {
+            let names = sees_names(&request, client);
+            let what = match (path, client) {
+                ("/metrics", _) => What::Metrics,
+                ("/", _) => What::Page { names },
+                ("/fragment", _) => What::Fragment { names },
+                ("/picture.svg", _) => What::Picture { names },
+                ("/status", Client::Ourselves) => What::Status,
+                ("/explain", Client::Ourselves) => What::Explain(request.query),
+                _ => return Response::text(StatusCode::NotFound, NOT_FOUND),
+            };
+            renderer.render(what, client != Client::Ourselves).await
         }
-        ("/", _) => view.await.map(|view| {
-            let page = page::page(&visible_status(&request, client, &view));
-            ok("text/html; charset=utf-8", page)
-        }),
-        ("/fragment", _) => view.await.map(|view| {
-            let fragment = page::fragment(&visible_status(&request, client, &view));
-            ok("text/html; charset=utf-8", fragment)
-        }),
-        ("/picture.svg", _) => {
-            view.await.map(|view| match page::picture(&visible_status(&request, client, &view)) {
-                Ok(picture) => ok("image/svg+xml", picture),
-                Err(why) => Response::text(StatusCode::Unavailable, why),
-            })
-        }
-        ("/icon.svg", _) => Ok(ok("image/svg+xml", page::ICON)),
-        ("/page.js", _) => Ok(ok("text/javascript; charset=utf-8", page::SCRIPT)),
-        _ => Ok(Response::text(StatusCode::NotFound, NOT_FOUND)),
-    };
-    result.unwrap_or_else(|why| Response::text(StatusCode::Unavailable, why.to_string()))
+    }
+}
+
+fn probed(answer: Result<Response, NoAnswer>) -> Response {
+    answer.unwrap_or_else(|why| Response::text(StatusCode::Unavailable, why.to_string()))
 }
 
 /// `ok`, and the warnings below it.
-fn well(view: &NodeView) -> Response {
+fn well(health: &Health) -> Response {
     let mut lines = vec!["ok".to_owned()];
-    lines.extend(health::warnings(view).iter().map(|warning| format!("warning: {warning}")));
+    lines.extend(health.warnings.iter().map(|warning| format!("warning: {warning}")));
     Response::text(StatusCode::Ok, lines.join("\n"))
 }
 
-/// The part of the status that a client may see on the page. Only clients on the node see the pods'
-/// names. A browser there has to use an address or `localhost`: otherwise a web site could make its
-/// name resolve to this address and read the page (DNS rebinding).
-fn visible_status(request: &Request, client: Client, view: &NodeView) -> Status {
+/// Whether a client may see the pods' names on the page: only clients on the node may. A browser there has to use an
+/// address or `localhost`: otherwise a web site could make its name resolve to this address and read the page (DNS
+/// rebinding).
+fn sees_names(request: &Request, client: Client) -> bool {
     let name = match request.host.rsplit_once(':') {
         // The last colon of `[::1]` is not before a port.
         Some((name, port)) if !port.contains(']') => name,
@@ -225,21 +227,9 @@ fn visible_status(request: &Request, client: Client, view: &NodeView) -> Status 
     };
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
-    let status = view.status(now());
     match client {
-        Client::Ourselves => status,
-        Client::Nearby if direct => status,
-        Client::Nearby | Client::Remote => status.without_names(),
-    }
-}
-
-fn ok(media_type: &'static str, body: impl Into<Vec<u8>>) -> Response {
-    Response { status: StatusCode::Ok, media_type, body: body.into() }
-}
-
-fn json(value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => ok("application/json", body),
-        Err(error) => Response::text(StatusCode::Internal, error.to_string()),
+        Client::Ourselves => true,
+        Client::Nearby => direct,
+        Client::Remote => false,
     }
 }

@@ -9,6 +9,7 @@
 //! orderly end would stay here: hyper leaves these to its caller.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -43,7 +44,8 @@ pub struct Request {
 pub struct Response {
     pub status: StatusCode,
     pub media_type: &'static str,
-    pub body: Vec<u8>,
+    /// Clients that read slowly share it.
+    pub body: Arc<[u8]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +77,11 @@ impl Response {
     /// A text for people, ending in a new line.
     pub fn text(status: StatusCode, text: impl AsRef<str>) -> Response {
         let body = format!("{}\n", text.as_ref().trim_end()).into_bytes();
-        Response { status, media_type: "text/plain; charset=utf-8", body }
+        Response { status, media_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    pub fn ok(media_type: &'static str, body: impl Into<Vec<u8>>) -> Response {
+        Response { status: StatusCode::Ok, media_type, body: body.into().into() }
     }
 }
 

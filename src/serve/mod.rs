@@ -2,16 +2,18 @@
 //! directory.
 //!
 //! ```text
-//! client ── http ── Question ──► the ledger's owner ── NodeView ──► view::metrics ... ──► client
+//! client ── http ── Question ──► the ledger's owner ── NodeView ──► render: view::metrics ... ──► client
+//! probe  ── http ◄── Health ──── the ledger's owner, after each event and every second
 //! ```
 //!
-//! No event waits for a client: the owner answers a question only when no event waits.
+//! No event waits for a client: the owner answers a question only when no event waits. All else is done by two threads
+//! of the least priority: one has the connections, one makes the answers.
 
 mod connections;
 pub mod endpoint;
 pub mod http;
 pub mod page;
 mod question;
+mod render;
 
-pub(crate) use question::Question;
-pub use question::{ViewSource, questions};
+pub use question::{Observers, Question, ViewSource, questions};

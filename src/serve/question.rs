@@ -1,14 +1,14 @@
 //! How an observer asks the ledger's owner, and how long it waits for the answer.
 //!
 //! The owner itself answers: so an answer proves that the owner is alive, and shows the result of
-//! every event that it handled before.
+//! every event that it handled before. Probes ask nothing: the owner says every second that it waits for events.
 
 use crate::clock::now;
-use crate::view::{NodeView, Status};
+use crate::view::{Health, NodeView, Status};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout};
 
 /// How many questions may wait for the owner; further observers wait for a place in the queue.
 const QUEUE: usize = 16;
@@ -23,7 +23,24 @@ pub struct Question(pub oneshot::Sender<Arc<NodeView>>);
 
 /// The asking side.
 #[derive(Debug, Clone)]
-pub struct ViewSource(mpsc::Sender<Question>);
+pub struct ViewSource {
+    ask: mpsc::Sender<Question>,
+    pulse: watch::Receiver<Pulse>,
+}
+
+/// The owner's side.
+#[derive(Debug)]
+pub struct Observers {
+    questions: mpsc::Receiver<Question>,
+    pulse: watch::Sender<Pulse>,
+}
+
+/// What the owner was when it last waited for an event. Probes read it, so that they cost the owner nothing.
+#[derive(Debug, Clone)]
+struct Pulse {
+    at: Instant,
+    health: Arc<Health>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
@@ -38,16 +55,35 @@ pub enum NoAnswer {
 }
 
 /// The asking side, and the owner's.
-pub fn questions() -> (ViewSource, mpsc::Receiver<Question>) {
+pub fn questions() -> (ViewSource, Observers) {
     let (ask, questions) = mpsc::channel(QUEUE);
-    (ViewSource(ask), questions)
+    let starting = "the plugin is starting".to_owned();
+    let health = Health { obstacles: vec![starting], warnings: Vec::new() };
+    let pulse = Pulse { at: Instant::now(), health: Arc::new(health) };
+    let (beats, pulse) = watch::channel(pulse);
+    (ViewSource { ask, pulse }, Observers { questions, pulse: beats })
+}
+
+impl Observers {
+    /// How often the owner has to call [`Observers::beat`] even if nothing happens.
+    pub const BEAT: Duration = Duration::from_secs(1);
+
+    /// The owner has handled everything before, and waits for an event now.
+    pub fn beat(&self, health: Arc<Health>) {
+        self.pulse.send_replace(Pulse { at: Instant::now(), health });
+    }
+
+    /// Waits for a question. Cancel safe.
+    pub async fn asked(&mut self) -> Option<Question> {
+        self.questions.recv().await
+    }
 }
 
 impl ViewSource {
     pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            self.0.send(Question(reply)).await.map_err(|_| NoAnswer::Gone)?;
+            self.ask.send(Question(reply)).await.map_err(|_| NoAnswer::Gone)?;
             answer.await.map_err(|_| NoAnswer::Gone)
         };
         timeout(TIMEOUT, asked).await.unwrap_or(Err(NoAnswer::Late))
@@ -56,5 +92,14 @@ impl ViewSource {
     /// The status, dated now.
     pub async fn status(&self) -> Result<Status, NoAnswer> {
         Ok(self.view().await?.status(now()))
+    }
+
+    /// The owner's health when it last waited for an event. Does not wait for the owner.
+    pub(super) fn health(&self) -> Result<Arc<Health>, NoAnswer> {
+        if self.pulse.has_changed().is_err() {
+            return Err(NoAnswer::Gone);
+        }
+        let Pulse { at, health } = self.pulse.borrow().clone();
+        if at.elapsed() < Observers::BEAT + TIMEOUT { Ok(health) } else { Err(NoAnswer::Late) }
     }
 }

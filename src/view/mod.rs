@@ -17,6 +17,7 @@ pub(crate) mod quiet;
 pub mod status;
 
 pub(crate) use counters::Counters;
+pub use health::Health;
 pub(crate) use history::History;
 pub(crate) use node::{GroupBound, KubeletDevices, LastPlan, NodeFigures, OwnFigures};
 pub use node::{Link, NodeView};

@@ -3,6 +3,7 @@
 
 use super::config_state::ConfigState;
 use super::counters::Counters;
+use super::health::Health;
 use super::history::History;
 use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
@@ -20,11 +21,10 @@ use wording::count;
 
 #[derive(Debug, Clone)]
 pub struct NodeView {
-    /// Whether another instance owns the node, until its end.
-    pub standby: bool,
     /// If the plugin knows it.
     pub node_name: Option<String>,
     pub link: Link,
+    pub health: Arc<Health>,
     /// The node, or why there is none: a plugin that the runtime launched has no configuration
     /// before the runtime sends one.
     pub node: Result<NodeFigures, String>,

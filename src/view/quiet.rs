@@ -41,14 +41,18 @@ impl Default for QuietFigures {
 impl QuietFigures {
     /// Why exclusive CPUs are not as quiet as containers ask for, a sentence each.
     pub(crate) fn troubles(&self) -> Vec<String> {
-        let stalled = self.stalled.map(|time| {
-            format!(
-                "the kernel has not finished a pass over interrupts and latency knobs for {} s: they stay as they are",
-                time.as_secs()
-            )
-        });
-        self.obstacle.iter().cloned().chain(stalled).collect()
+        troubles(self.obstacle.as_deref(), self.stalled)
     }
+}
+
+pub(crate) fn troubles(obstacle: Option<&str>, stalled: Option<Duration>) -> Vec<String> {
+    let stalled = stalled.map(|time| {
+        format!(
+            "the kernel has not finished a pass over interrupts and latency knobs for {} s: they stay as they are",
+            time.as_secs()
+        )
+    });
+    obstacle.map(str::to_owned).into_iter().chain(stalled).collect()
 }
 
 /// The name of a container in goals and reports.

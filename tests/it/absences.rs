@@ -76,6 +76,8 @@ const OF_THOSE_THAT_ACT: &[Absence] = &[
             ("src/daemon/standby.rs", "since when it waits"),
             ("src/disk.rs", "how long a write took"),
             ("src/serve/endpoint.rs", "pauses between messages in the log"),
+            ("src/serve/question.rs", "when the owner last waited"),
+            ("src/serve/render.rs", "how long clients share an answer"),
         ],
     },
     Absence { page: "Locks", patterns: &["Mutex", "RwLock"], rooms: &[] },

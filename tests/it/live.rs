@@ -81,7 +81,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String) {
 async fn listen(daemon: &ObservedDaemon) -> SocketAddr {
     let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+    tokio::spawn(endpoint::serve(listener, daemon.observer.clone(), daemon.pages.clone()));
     address
 }
 

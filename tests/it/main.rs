@@ -8,6 +8,7 @@ mod absences;
 mod admission_policy;
 mod architecture;
 mod best_hint;
+mod bounds;
 mod checkpoint;
 mod conformance;
 mod daemon;

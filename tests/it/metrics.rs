@@ -12,16 +12,21 @@ use placement::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 async fn listen(daemon: &ObservedDaemon) -> SocketAddr {
     let anywhere: Address = "127.0.0.1:0".parse().unwrap();
     let listener = endpoint::listen(anywhere).await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+    tokio::spawn(endpoint::serve(listener, daemon.observer.clone(), daemon.pages.clone()));
     address
 }
+
+/// Longer than clients share an answer.
+const SHARED: Duration = Duration::from_millis(1100);
 
 /// The status code, the media type and the body of an answer.
 async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
@@ -209,6 +214,7 @@ async fn a_container_larger_than_one_uncore_cache_does_not_count_as_aligned() {
         for (pod, milli, counted) in
             [("larger", 9000, 0.0), ("smaller", 2000, 1.0), ("smallest", 1000, 2.0)]
         {
+            sleep(SHARED).await;
             daemon.create(pod, Qos::Guaranteed, milli).await.unwrap();
             Scrape::of(address).await.check(&[(&uncore, counted)]);
         }
@@ -321,6 +327,7 @@ async fn an_unwritable_checkpoint_shows_in_readiness_and_metrics() {
         fs::remove_dir(&obstacle).unwrap();
         daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
         assert_eq!(get(address, "/readyz").await.0, 200);
+        sleep(SHARED).await;
         Scrape::of(address).await.check(&[("nri_cpu_manager_checkpoint_current", 1.0)]);
     })
     .await;

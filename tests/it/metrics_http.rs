@@ -2,19 +2,20 @@
 //! once with the real one.
 
 use nri_cpu_manager::serve::http::{self, Response, StatusCode};
-use nri_cpu_manager::serve::{endpoint, questions};
-use nri_cpu_manager::view::{Link, NodeView};
+use nri_cpu_manager::serve::{Observers, endpoint, questions};
+use nri_cpu_manager::view::{Health, Link, NodeView};
+use nri_cpu_manager::worker::Worker;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, interval, sleep};
 
 /// Longer than any connection may last.
 const LIMIT: Duration = Duration::from_secs(6);
@@ -107,31 +108,48 @@ fn a_client_that_keeps_sending_after_its_answer_is_disconnected() {
     assert!(exchange(pieces, Duration::from_millis(500), false).ends_with("/a\n"));
 }
 
-/// A server on one thread, like the plugin's.
+/// A server on one thread.
 fn server() -> SocketAddr {
+    counting_server().0
+}
+
+/// A server, and how many views it has asked for.
+fn counting_server() -> (SocketAddr, Arc<AtomicUsize>) {
     let (sender, address) = mpsc::channel();
+    let counter = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&counter);
     thread::spawn(move || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(async {
             let anywhere = "127.0.0.1:0".parse().unwrap();
             let listener = endpoint::listen(anywhere).await.unwrap().unwrap();
             sender.send(listener.local_addr().unwrap()).unwrap();
-            let (observer, mut inbox) = questions();
-            tokio::spawn(endpoint::serve(listener, observer));
-            while let Some(question) = inbox.recv().await {
-                let view = NodeView {
-                    standby: false,
-                    node_name: None,
-                    link: Link::default(),
-                    node: Err(String::new()),
-                    noise: Arc::default(),
-                };
-                // The client may be gone.
-                let _ = question.0.send(Arc::new(view));
+            let (observer, mut observers) = questions();
+            let pages = Worker::start("pages").unwrap();
+            tokio::spawn(endpoint::serve(listener, observer, pages));
+            let health = Arc::new(Health { obstacles: Vec::new(), warnings: Vec::new() });
+            let mut beat = interval(Observers::BEAT);
+            loop {
+                observers.beat(Arc::clone(&health));
+                tokio::select! {
+                    _ = beat.tick() => {}
+                    Some(question) = observers.asked() => {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        let view = NodeView {
+                            node_name: None,
+                            link: Link::default(),
+                            health: Arc::clone(&health),
+                            node: Err(String::new()),
+                            noise: Arc::default(),
+                        };
+                        // The client may be gone.
+                        let _ = question.0.send(Arc::new(view));
+                    }
+                }
             }
         });
     });
-    address.recv().unwrap()
+    (address.recv().unwrap(), counter)
 }
 
 /// Connects and sends this part of a request.
@@ -150,6 +168,43 @@ fn is_well(server: SocketAddr) {
     let mut answer = [0; 12];
     probe.read_exact(&mut answer).unwrap();
     assert_eq!(answer, *b"HTTP/1.1 200");
+}
+
+/// Asks for this path as often as the server answers, until this time. Returns the number of answers.
+fn flood(server: SocketAddr, path: &str, end: std::time::Instant) -> usize {
+    let mut answers = 0;
+    while std::time::Instant::now() < end {
+        let mut stream =
+            request(server, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        let mut answer = Vec::new();
+        // The server may have closed the connection, to make room for others.
+        let _ = stream.read_to_end(&mut answer);
+        answers += usize::from(answer.starts_with(b"HTTP/1.1 200"));
+    }
+    answers
+}
+
+#[test]
+fn readers_cost_the_owner_a_view_a_second_and_probes_none() {
+    let (server, asked) = counting_server();
+    let begun = std::time::Instant::now();
+    assert!(flood(server, "/healthz", begun + Duration::from_millis(300)) > 10);
+    assert!(flood(server, "/readyz", begun + Duration::from_millis(600)) > 10);
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    for path in ["/", "/metrics", "/fragment"] {
+        asked.store(0, Ordering::Relaxed);
+        let begun = std::time::Instant::now();
+        let end = begun + Duration::from_millis(1500);
+        let answers: usize = thread::scope(|scope| {
+            let readers: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| flood(server, path, end))).collect();
+            readers.into_iter().map(|reader| reader.join().unwrap()).sum()
+        });
+        assert!(answers > 20, "{path}: {answers}");
+        let most = begun.elapsed().as_secs() as usize + 1;
+        let asked = asked.load(Ordering::Relaxed);
+        assert!(asked <= most, "{path}: {asked} views for {answers} answers");
+    }
 }
 
 /// Some clients do not finish their request, others do not read the answer.

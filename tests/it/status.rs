@@ -482,7 +482,11 @@ async fn the_socket_belongs_to_its_user_alone_and_replaces_an_old_one() {
         has(&error, &["status.sock", "Is the plugin running", "--state-dir"]);
         use nri_cpu_manager::serve::endpoint;
         let listener = endpoint::listen_locally(other.path()).unwrap();
-        tokio::spawn(endpoint::serve_locally(listener, daemon.observer.clone()));
+        tokio::spawn(endpoint::serve_locally(
+            listener,
+            daemon.observer.clone(),
+            daemon.pages.clone(),
+        ));
         command(other.path(), &["status"]).await.unwrap();
         assert_eq!(mode(&other.path().join("status.sock")), 0o600);
         assert!(!other.path().join("status.sock.new").exists());
@@ -509,7 +513,7 @@ async fn names_of_pods_are_served_to_local_clients_only() {
         let listener = endpoint::listen("[::]:0".parse().unwrap()).await.unwrap().unwrap();
         let port = listener.local_addr().unwrap().port();
         let nearby = SocketAddr::from(([127, 0, 0, 1], port));
-        tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+        tokio::spawn(endpoint::serve(listener, daemon.observer.clone(), daemon.pages.clone()));
         for path in ["/status", "/explain?db", "/metrics", "/readyz"] {
             let answer = get(nearby, path, "localhost").await;
             let code = if path == "/status" || path == "/explain?db" { "404" } else { "200" };

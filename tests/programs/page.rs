@@ -53,7 +53,7 @@ async fn browse(time: Duration, arguments: Vec<String>) -> Output {
 async fn serve(daemon: &ObservedDaemon) -> SocketAddr {
     let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+    tokio::spawn(endpoint::serve(listener, daemon.observer.clone(), daemon.pages.clone()));
     address
 }
 
@@ -108,10 +108,11 @@ async fn the_page_follows_the_node_and_runs_no_script_from_names() {
         container.name = HOSTILE.to_owned();
         daemon.event(Admission::Create { pod, container }).await.unwrap();
         let server = serve(&daemon).await;
-        // A container starts before the browser's third request.
+        // A container starts before the browser's third request, which shares no earlier answer.
         let start_late = async |path: &str, times: usize| {
             if (path, times) == ("/fragment", 3) {
                 daemon.create("late", Qos::Guaranteed, 3000).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1100)).await;
             }
         };
         let arguments = ["--virtual-time-budget=9000", "--dump-dom"];

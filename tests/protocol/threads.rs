@@ -4,6 +4,9 @@ use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -34,5 +37,41 @@ async fn the_threads_of_the_start_do_everything() {
     let mut names: Vec<&str> = first.values().map(String::as_str).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names, ["blocking", "disk", "gpus", "interrupts", "noise", "nri-cpu-manager"]);
+    let expected =
+        ["blocking", "clients", "disk", "gpus", "interrupts", "noise", "nri-cpu-manager", "pages"];
+    assert_eq!(names, expected);
+}
+
+/// How long a thread has run.
+fn run_time(process: u32, thread: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+fn read_page(state: &Path) {
+    let mut stream = UnixStream::connect(state.join("status.sock")).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("</html>\n"), "{page}");
+}
+
+#[tokio::test]
+async fn pages_are_made_by_a_thread_that_decides_nothing() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    let runtime = &mut plugin.runtime;
+    assert!(runtime.synchronize(&[], &[], 1).await.is_empty());
+    for number in 0..40 {
+        let name = &format!("{number}");
+        runtime.create(&pod(name, 100), &container(name, name, 100)).await.unwrap();
+    }
+    let process = plugin.child.id();
+    let all = || -> Duration {
+        threads(process).into_keys().map(|thread| run_time(process, thread)).sum()
+    };
+    let (all_before, main_before) = (all(), run_time(process, process));
+    (0..30).for_each(|_| read_page(&plugin.state_dir()));
+    let main = run_time(process, process) - main_before;
+    let all = all() - all_before;
+    assert!(main < all / 5, "{main:?} of {all:?} is the time of the thread that decides");
 }

@@ -9,6 +9,7 @@ use nri_cpu_manager::daemon::{self, Executor, Paths, Start, Threads};
 use nri_cpu_manager::edge::{Message, Refusal, Response};
 use nri_cpu_manager::serve::{ViewSource, questions};
 use nri_cpu_manager::view::Status;
+use nri_cpu_manager::worker::Worker;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -23,6 +24,7 @@ pub(crate) const CONFIG: &str =
 pub(crate) struct ObservedDaemon {
     pub(crate) messages: mpsc::UnboundedSender<Message>,
     pub(crate) observer: ViewSource,
+    pub(crate) pages: Worker,
     pub(crate) paths: Paths,
     _dir: tempfile::TempDir,
 }
@@ -93,12 +95,13 @@ impl ObservedDaemon {
         let (messages, inbox) = mpsc::unbounded_channel();
         let questions = questions();
         let observer = questions.0.clone();
+        let pages = threads.pages.clone();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             let start = Start::Now(Box::new(owner));
             daemon::serve(inbox, questions, &for_task, &threads, start).await.unwrap();
         });
-        ObservedDaemon { messages, observer, paths, _dir: dir }
+        ObservedDaemon { messages, observer, pages, paths, _dir: dir }
     }
 
     /// Starts with a connected runtime that has listed no containers.

@@ -16,7 +16,6 @@ pub use memory::{
 pub use rebalance::{PlanStatus, RebalanceStatus, StayStatus};
 
 use super::badge::Badge;
-use super::health::obstacles;
 use super::history::{Happened, HistoryRecord};
 use super::node::{GroupBound, Link, NodeFigures, NodeView};
 use super::noise::NoiseFigures;
@@ -236,7 +235,7 @@ pub struct RecordStatus {
 impl NodeView {
     /// The status, with the date `at`.
     pub fn status(&self, at: Moment) -> Status {
-        let obstacles = obstacles(self);
+        let obstacles = self.health.obstacles.clone();
         Status {
             version: VERSION,
             plugin_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -196,3 +196,28 @@ fn replies_without_a_mask_are_errors() {
         parse_setup(reply).unwrap_err();
     }
 }
+
+/// Sends `length` bytes, and keeps the connection open.
+fn long_reply(length: usize, patience: Duration) -> io::Result<Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("irqbalance1.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The reader may have closed it.
+        let _ = stream.write_all(&vec![b'x'; length]);
+        thread::sleep(Duration::from_secs(5));
+    });
+    exchange(&path, "setup", Instant::now() + patience)
+}
+
+#[test]
+fn a_reply_without_end_is_an_error() {
+    let longest = LONGEST_REPLY as usize;
+    let too_long = long_reply(longest + 4096, Duration::from_secs(4)).unwrap_err();
+    assert_eq!(too_long.kind(), io::ErrorKind::FileTooLarge);
+    let begun = Instant::now();
+    let error = long_reply(longest, PATIENCE).unwrap_err();
+    assert_ne!(error.kind(), io::ErrorKind::FileTooLarge);
+    assert!(begun.elapsed() < 3 * PATIENCE);
+}

@@ -1,0 +1,136 @@
+//! [`Renderer`]: makes answers of a view, on a thread of the least priority. A page takes a tenth of a second.
+//!
+//! It makes one at a time, and each kind once a second, however many clients ask.
+
+use super::http::{Response, StatusCode};
+use super::page;
+use super::question::ViewSource;
+use crate::clock::now;
+use crate::view::{NodeView, Status, metrics};
+use crate::worker::Worker;
+use serde::Serialize;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// How long clients share an answer.
+pub(crate) const SHARED: Duration = Duration::from_secs(1);
+/// How many clients may wait in the queue; others wait for a place in it.
+const QUEUE: usize = 16;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum What {
+    Metrics,
+    Page {
+        names: bool,
+    },
+    Fragment {
+        names: bool,
+    },
+    Picture {
+        names: bool,
+    },
+    Status,
+    /// What the query selects.
+    Explain(String),
+}
+
+/// Clones share the answers.
+#[derive(Debug, Clone)]
+pub(super) struct Renderer(mpsc::Sender<Wanted>);
+
+#[derive(Debug)]
+struct Wanted {
+    what: What,
+    /// Whether an answer that is not older than [`SHARED`] will do.
+    may_share: bool,
+    reply: oneshot::Sender<Response>,
+}
+
+impl Renderer {
+    pub(super) fn start(source: ViewSource, worker: Worker) -> Renderer {
+        let (ask, wanted) = mpsc::channel(QUEUE);
+        tokio::spawn(render_each(wanted, source, worker));
+        Renderer(ask)
+    }
+
+    pub(super) async fn render(&self, what: What, may_share: bool) -> Response {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.0.send(Wanted { what, may_share, reply }).await;
+        answer.await.unwrap_or_else(|_| unavailable("the plugin is stopping"))
+    }
+}
+
+/// Until the last [`Renderer`] is dropped.
+async fn render_each(mut wanted: mpsc::Receiver<Wanted>, source: ViewSource, worker: Worker) {
+    let mut recent: Vec<(What, Instant, Response)> = Vec::new();
+    while let Some(Wanted { what, may_share, reply }) = wanted.recv().await {
+        // The client may have gone while others were served.
+        if reply.is_closed() {
+            continue;
+        }
+        recent.retain(|(_, made, _)| made.elapsed() < SHARED);
+        let shared = recent.iter().find(|(made_of, ..)| may_share && *made_of == what);
+        let response = match shared {
+            Some((_, _, response)) => response.clone(),
+            None => {
+                let response = render(what.clone(), &source, &worker).await;
+                if may_share {
+                    // From now: clients that have waited for it share it, however long it took.
+                    recent.push((what, Instant::now(), response.clone()));
+                }
+                response
+            }
+        };
+        let _ = reply.send(response);
+    }
+}
+
+async fn render(what: What, source: &ViewSource, worker: &Worker) -> Response {
+    let view = match source.view().await {
+        Ok(view) => view,
+        Err(why) => return unavailable(&why.to_string()),
+    };
+    let (made, response) = oneshot::channel();
+    worker.give(move || {
+        // The client may have gone.
+        let _ = made.send(what.of(&view));
+    });
+    response.await.unwrap_or_else(|_| unavailable("the thread that makes pages is busy"))
+}
+
+impl What {
+    fn of(&self, view: &NodeView) -> Response {
+        match self {
+            What::Metrics => Response::ok(metrics::MEDIA_TYPE, metrics::text(view)),
+            What::Page { names } => html(page::page(&status(view, *names))),
+            What::Fragment { names } => html(page::fragment(&status(view, *names))),
+            What::Picture { names } => match page::picture(&status(view, *names)) {
+                Ok(picture) => Response::ok("image/svg+xml", picture),
+                Err(why) => unavailable(&why),
+            },
+            What::Status => json(&status(view, true)),
+            What::Explain(query) => json(&view.explain(query)),
+        }
+    }
+}
+
+fn status(view: &NodeView, names: bool) -> Status {
+    let status = view.status(now());
+    if names { status } else { status.without_names() }
+}
+
+fn html(text: String) -> Response {
+    Response::ok("text/html; charset=utf-8", text)
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => Response::ok("application/json", body),
+        Err(error) => Response::text(StatusCode::Internal, error.to_string()),
+    }
+}
+
+fn unavailable(why: &str) -> Response {
+    Response::text(StatusCode::Unavailable, why)
+}

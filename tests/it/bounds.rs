@@ -31,11 +31,15 @@ const FRAMES: (&str, &str) =
     ("crates/nri/src/frame.rs", "frames_for_connection_0_and_long_frames_are_errors");
 const CALLS: (&str, &str) =
     ("tests/protocol/hostile.rs", "a_flood_of_calls_is_bounded_and_ends_the_connection");
-const LIST: (&str, &str) = ("tests/protocol/handshake.rs", "a_list_is_bounded_by_its_bytes");
+const LIST: (&str, &str) = ("tests/protocol/handshake.rs", "a_list_is_bounded_by_its_entries");
 const POD_OPTIONS: (&str, &str) =
     ("tests/protocol/pod_options.rs", "too_many_pod_options_are_refused_without_repeating_them");
-const ANNOTATIONS: (&str, &str) =
-    ("tests/protocol/memory.rs", "pods_with_the_largest_annotations_take_little_memory");
+const VALUES: (&str, &str) = ("crates/ledger/src/annotations/tests.rs", "no_valid_value_is_cut");
+const DEVICES: (&str, &str) = (
+    "crates/ledger/src/tests/topology_manager.rs",
+    "too_many_devices_refuse_only_who_gets_cpus_near_them",
+);
+const MOUNTS: (&str, &str) = ("src/edge/nri/mounts.rs", "more_mounts_than_the_bound_get_no_files");
 const CONFIG: (&str, &str) =
     ("src/config/tests/odd_input.rs", "a_text_is_bounded_in_size_depth_and_values");
 const FILES: (&str, &str) = ("src/files.rs", "a_regular_file_is_read_up_to_its_limit");
@@ -70,8 +74,8 @@ const ROWS: &[Row] = &[
     Row {
         input: "the runtime's list of pods and containers",
         bounds: &[bound(
-            "8 MiB",
-            ("src/edge/nri/projection.rs", "MAX_LISTED_BYTES", "8 << 20"),
+            "65,536 of both",
+            ("crates/nri/src/exchange.rs", "MAX_LISTED", "1 << 16"),
             LIST,
         )],
     },
@@ -84,11 +88,19 @@ const ROWS: &[Row] = &[
                 POD_OPTIONS,
             ),
             bound(
-                "256 characters a value",
-                ("src/edge/nri/projection.rs", "MAX_VALUE", "256"),
-                ANNOTATIONS,
+                "64 bytes a value",
+                ("crates/ledger/src/annotations.rs", "MAX_VALUE", "64"),
+                VALUES,
             ),
         ],
+    },
+    Row {
+        input: "a container's devices and GPUs",
+        bounds: &[bound("64", ("crates/ledger/src/devices.rs", "MAX_DEVICES", "64"), DEVICES)],
+    },
+    Row {
+        input: "a container's mounts around exposed files",
+        bounds: &[bound("16", ("src/edge/nri/mounts.rs", "MAX_MOUNTS", "16"), MOUNTS)],
     },
     Row {
         input: "the configuration",
@@ -113,8 +125,8 @@ const ROWS: &[Row] = &[
     Row {
         input: "the kubelet's state file",
         bounds: &[bound(
-            "16 MiB",
-            ("src/kubelet/state_file_watcher.rs", "MAX_BYTES", "16 << 20"),
+            "1 MiB",
+            ("src/kubelet/state_file_watcher.rs", "MAX_BYTES", "1 << 20"),
             FILES,
         )],
     },

@@ -299,7 +299,7 @@ fn every_message_on_the_troubleshooting_page_is_in_the_source() {
 }
 
 /// Calls that log only the text of something: its file, and what the page has of such texts.
-const TEXTS: [(&str, &[&str]); 13] = [
+const TEXTS: [(&str, &[&str]); 14] = [
     ("src/daemon.rs", &[]),
     (
         "src/daemon/decision_log.rs",
@@ -344,6 +344,7 @@ const TEXTS: [(&str, &[&str]); 13] = [
     ),
     ("src/daemon/reload.rs", &["configuration rejected", "restart the plugin to apply"]),
     ("src/daemon/start.rs", &["uncore caches", "core kinds"]),
+    ("src/daemon/threads.rs", &["cannot start the thread"]),
     ("crates/nri/src/supervisor.rs", &["the runtime refused to register this plugin"]),
 ];
 

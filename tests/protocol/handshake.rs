@@ -145,22 +145,22 @@ async fn another_configure_discards_the_parts_of_a_list() {
 
 /// Two long names take more memory than all containers of a node.
 #[tokio::test(start_paused = true)]
-async fn a_list_is_bounded_by_its_bytes() {
+async fn a_list_is_bounded_by_its_entries() {
     let (mut runtime, plugin) = connect(Generation::V0_8, no_change);
     runtime.registration().await;
     runtime.configure().await;
-    let part = |bytes: usize| wire::SynchronizeRequest {
-        pods: vec![wire::PodSandbox { name: "x".repeat(bytes), ..pod("long", 1000) }],
+    let part = |entries: usize| wire::SynchronizeRequest {
+        pods: vec![wire::PodSandbox { id: "p".into(), ..Default::default() }; entries],
         more: true,
         ..Default::default()
     };
-    for (bytes, fits) in [(4 << 20, true), (3 << 20, true), (1 << 20, false), (1, false)] {
+    for (entries, fits) in [(1 << 15, true), (1 << 15, true), (1, false)] {
         let answer: Result<wire::SynchronizeResponse, _> =
-            runtime.call("Synchronize", &part(bytes)).await;
+            runtime.call("Synchronize", &part(entries)).await;
         match answer {
-            Ok(answer) => assert!(answer.more && fits, "{bytes}"),
+            Ok(answer) => assert!(answer.more && fits, "{entries}"),
             Err(status) => {
-                assert!(!fits && status.message.contains("8 MiB of names"), "{}", status.message);
+                assert!(!fits && status.message.contains("65536 pods"), "{}", status.message);
             }
         }
     }

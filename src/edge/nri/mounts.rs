@@ -48,3 +48,31 @@ pub(super) fn obstacle(call: &nri::Call) -> Option<String> {
     let why = found.or(too_many)?;
     Some(format!("{}/{}/{}: {why}", pod.namespace, pod.name, container.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::nri::projection::reads;
+    use nri::wire::{Container, ContainerRequest, Mount};
+    use protobuf::Message;
+
+    /// Mounts elsewhere do not count, and are not read.
+    #[test]
+    fn more_mounts_than_the_bound_get_no_files() {
+        let at = |destination: &str| Mount { destination: destination.into(), ..Mount::new() };
+        for (around, expect) in [(MAX_MOUNTS, false), (MAX_MOUNTS + 1, true), (1000, true)] {
+            let elsewhere = (0..1000).map(|number| at(&format!("/data/{number}")));
+            let mounts =
+                elsewhere.chain((0..around).map(|number| at(&format!("/{number}/../run"))));
+            let container = Container { mounts: mounts.collect(), ..Container::new() };
+            let request =
+                ContainerRequest { container: Some(container).into(), ..ContainerRequest::new() };
+            let bytes = request.write_to_bytes().unwrap();
+            let read: ContainerRequest = reads(false).parse(&bytes).unwrap();
+            let container = read.container.unwrap_or_default();
+            assert!(container.mounts.len() <= MAX_MOUNTS + 1);
+            let call = nri::Call::CreateContainer(Default::default(), container);
+            assert_eq!(obstacle(&call).is_some(), expect, "{around}");
+        }
+    }
+}

@@ -91,9 +91,10 @@ fn a_restart_of_the_runtime_is_no_error() {
     let log = String::from_utf8(plugin.wait_with_output().unwrap().stderr).unwrap();
     drop(last);
     let count = |text: &str| log.lines().filter(|line| line.contains(text)).count();
-    assert_eq!(count("the runtime closed the connection ("), 3, "{log}");
-    assert_eq!(count("without a restart"), 2, "{log}");
+    // The next ones within a minute are only counted.
+    assert_eq!(count("the runtime closed the connection ("), 1, "{log}");
+    assert_eq!(count("without a restart"), 1, "{log}");
     assert_eq!(count("ERROR"), 0, "{log}");
     let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("connection"));
-    assert_eq!(warnings.count(), 2, "{log}");
+    assert_eq!(warnings.count(), 1, "{log}");
 }

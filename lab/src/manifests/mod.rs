@@ -150,7 +150,9 @@ impl Manifests {
                 Some("DaemonSet") => daemon_set = Some(types::read::<DaemonSet>(resource)?),
                 Some("ConfigMap") => config_map = Some(types::read::<ConfigMap>(resource)?),
                 // The lab has no API server that would admit pods.
-                Some("MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding") => {}
+                Some(
+                    "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding" | "NetworkPolicy",
+                ) => {}
                 Some("SecurityContextConstraints" | "ClusterRole" | "RoleBinding") => {}
                 _ => bail!("unsupported kind: {}", resource["kind"]),
             }

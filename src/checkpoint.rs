@@ -6,7 +6,7 @@
 //! inspection, and starts without it.
 
 use crate::disk::{Disk, Stalled};
-use crate::files;
+use crate::files::{self, Inode};
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
 use ledger::{
     Claim, ContainerId, CpuRequest, Ledger, LeftAlone, Margin, MemoryClaim, MilliCpu, PodUid,
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -71,23 +71,13 @@ pub struct StateDir {
     _locks: [File; 2],
 }
 
-/// What a path names, by device and number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Inode(u64, u64);
-
-impl Inode {
-    fn of(metadata: &Metadata) -> Inode {
-        Inode(metadata.dev(), metadata.ino())
-    }
-
-    /// Whether the path still names this directory. A mount also shows a directory that was removed elsewhere: that
-    /// has no links.
-    fn is_at(self, path: &Path) -> io::Result<bool> {
-        match fs::metadata(path) {
-            Ok(metadata) => Ok(Inode::of(&metadata) == self && metadata.nlink() > 0),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+/// Whether the path still names this directory. A mount also shows a directory that was removed elsewhere: that
+/// has no links.
+fn is_at(inode: Inode, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Inode::of(&metadata) == inode && metadata.nlink() > 0),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -256,7 +246,7 @@ impl StateDir {
         let dir = self.dir.clone();
         let inode = self.inode;
         let written = self.disk.run(move || {
-            if !inode.is_at(&dir)? {
+            if !is_at(inode, &dir)? {
                 return Ok(false);
             }
             let new = dir.join(NEW_FILE);

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The content of a regular file of at most `limit` bytes; symbolic links are followed.
@@ -59,6 +59,16 @@ pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
 pub(crate) fn replace(path: &Path, draft: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     create_new(draft, mode)?.write_all(content)?;
     fs::rename(draft, path)
+}
+
+/// What a path names, by device and number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Inode(u64, u64);
+
+impl Inode {
+    pub(crate) fn of(metadata: &Metadata) -> Inode {
+        Inode(metadata.dev(), metadata.ino())
+    }
 }
 
 /// Removes a file, if it is there.

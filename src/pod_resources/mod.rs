@@ -7,7 +7,7 @@
 mod kubelet_configuration;
 
 use crate::config::PodResources;
-use crate::files;
+use crate::files::{self, Inode};
 use crate::serve::ViewSource;
 use crate::view::{NodeFigures, NodeView};
 use cpuset::{CpuSet, NodeSet};
@@ -16,7 +16,6 @@ use placement::memory_manager::{Amounts, Capacity};
 use podresources::{Container, ContainerMemory, Known, Pod, Sockets, Source};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 
@@ -63,15 +62,12 @@ async fn write_policy(mut written: Written, mut changes: watch::Receiver<String>
     }
 }
 
-/// Device and inode.
-type Identity = (u64, u64);
-
 /// A file that this process has written. A drop removes it, unless another process has replaced it.
 #[derive(Debug)]
 struct Written {
     path: PathBuf,
     /// `None` before the first write.
-    file: Option<Identity>,
+    file: Option<Inode>,
 }
 
 impl Drop for Written {
@@ -84,7 +80,7 @@ impl Drop for Written {
 }
 
 /// Replaces a file at once: a reader sees the old text or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<Identity> {
+fn replace(path: &Path, text: &str) -> io::Result<Inode> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
@@ -92,9 +88,8 @@ fn replace(path: &Path, text: &str) -> io::Result<Identity> {
     identity(path)
 }
 
-fn identity(path: &Path) -> io::Result<Identity> {
-    let metadata = fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
+fn identity(path: &Path) -> io::Result<Inode> {
+    Ok(Inode::of(&fs::symlink_metadata(path)?))
 }
 
 impl Source for ViewSource {

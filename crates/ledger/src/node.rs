@@ -58,6 +58,7 @@ impl Pool {
     pub(super) fn bound_of(&self, pod: &PodEntry) -> CpuSet {
         match (pod.own_pool(), pod.pool) {
             (own_pool, _) if !own_pool.is_empty() => own_pool,
+            (_, PoolKind::General) if self.reserved.is_subset(&self.bound) => self.bound,
             // Under strict reservation no other container of the pool is there.
             (_, PoolKind::General) => self.bound | (pod.left_alone_on() & self.reserved),
             (_, PoolKind::Reserved) => self.reserved,

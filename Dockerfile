@@ -8,6 +8,8 @@ RUN cp "$(hack/build)" /nri-cpu-manager
 
 FROM scratch
 COPY --from=build /nri-cpu-manager /nri-cpu-manager
+# One heap for all threads. By default glibc makes one for each, and what a thread has freed no other one uses.
+ENV MALLOC_ARENA_MAX=1
 LABEL org.opencontainers.image.title="nri-cpu-manager"
 LABEL org.opencontainers.image.description="Topology-aware CPU pinning for Kubernetes nodes, as an NRI plugin for containerd and CRI-O"
 LABEL org.opencontainers.image.version="0.1.0"

@@ -174,9 +174,8 @@ async fn nothing_that_a_tenant_writes_keeps_the_plugin_from_registering() {
     }
 }
 
-/// The most that a container which shares CPUs may cost, with what the allocator keeps for the threads that
-/// have handled the list.
-const CONTAINER_KIB: u64 = 6;
+/// The most that a container which shares CPUs may cost.
+const CONTAINER_KIB: u64 = 4;
 
 #[tokio::test]
 async fn a_container_without_exclusive_cpus_takes_little_memory() {

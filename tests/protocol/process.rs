@@ -48,6 +48,8 @@ impl PluginProcess {
             .args(["--cgroup-root".into(), path("no-cgroups")])
             .args(["--proc-root".into(), path("no-proc")])
             .args(["--metrics-address", "none"])
+            // As in the image.
+            .env("MALLOC_ARENA_MAX", "1")
             .stderr(Stdio::null())
             .spawn()
             .unwrap();

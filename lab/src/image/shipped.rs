@@ -112,6 +112,7 @@ const DESCRIPTION: &str =
 fn image(program: Vec<u8>) -> Image {
     let config = json!({
         "User": "65534:65534",
+        "Env": ["MALLOC_ARENA_MAX=1"],
         "Entrypoint": ["/nri-cpu-manager"],
         "Cmd": ["run"],
         "Labels": {
@@ -156,6 +157,7 @@ mod tests {
             "FROM scratch".to_owned(),
             format!("COPY --from=build /{path} /{path}"),
             format!("USER {}", config["User"].as_str().unwrap()),
+            format!("ENV {}", config["Env"][0].as_str().unwrap()),
             format!("ENTRYPOINT {}", list("Entrypoint")),
             format!("CMD {}", list("Cmd")),
         ];

@@ -78,7 +78,7 @@ pub async fn serve(
     let ask = async move || Asked::of(&source).await;
     let files = paths.noise_files();
     let reader = threads.noise.clone();
-    tokio::spawn(async move { monitor(ask, files, &reader, publish).await });
+    threads.clients.spawn(async move { monitor(ask, files, &reader, publish).await });
     let mut main_loop = MainLoop {
         paths,
         threads,

@@ -81,7 +81,11 @@ impl Asked {
         let Ok(node) = &view.node else { return Some(Asked::default()) };
         let refused = node.own.quiet.report.refused.iter();
         Some(Asked {
-            owners: Watched::of(&ContainerStatus::all(node), &ConfigStatus::in_force(node)).owners,
+            owners: Watched::of(
+                &ContainerStatus::with_own_cpus(node),
+                &ConfigStatus::in_force(node),
+            )
+            .owners,
             refused: refused.map(|(interrupt, _)| interrupt.number).collect(),
         })
     }

@@ -420,7 +420,19 @@ impl BoundDetails {
 impl ContainerStatus {
     /// All of the node, by namespace, pod and name, in natural order.
     pub(crate) fn all(node: &NodeFigures) -> Vec<ContainerStatus> {
-        let containers = node.view.containers.iter();
+        ContainerStatus::of_those(node, |_| true)
+    }
+
+    /// Those with exclusive CPUs or an own pool.
+    pub(crate) fn with_own_cpus(node: &NodeFigures) -> Vec<ContainerStatus> {
+        ContainerStatus::of_those(node, |one| one.exclusive.is_some() || !one.own_pool.is_empty())
+    }
+
+    fn of_those(
+        node: &NodeFigures,
+        is_one: impl Fn(&ContainerView) -> bool,
+    ) -> Vec<ContainerStatus> {
+        let containers = node.view.containers.iter().filter(|one| is_one(one));
         let mut all: Vec<ContainerStatus> =
             containers.map(|one| ContainerStatus::of(one, node)).collect();
         all.sort_by(|a, b| by_name(a.name_parts(), b.name_parts()));

@@ -372,11 +372,11 @@ struct StoredMemory {
 impl StoredClaim {
     fn of(claim: &Claim) -> StoredClaim {
         StoredClaim {
-            pod_uid: claim.pod_uid.0.clone(),
+            pod_uid: claim.pod_uid.0.to_string(),
             namespace: claim.namespace.clone(),
             pod: claim.pod.clone(),
             container: claim.container.clone(),
-            id: claim.id.0.clone(),
+            id: claim.id.0.to_string(),
             cpus: claim.cpus.to_string(),
             idle_siblings: claim.margin.siblings,
             idle_caches: claim.margin.caches,
@@ -390,11 +390,11 @@ impl StoredClaim {
     fn into_claim(self) -> Result<Claim, String> {
         let cpus: CpuSet = self.cpus.parse().map_err(invalid)?;
         Ok(Claim {
-            pod_uid: PodUid(self.pod_uid),
+            pod_uid: PodUid(self.pod_uid.into()),
             namespace: self.namespace,
             pod: self.pod,
             container: self.container,
-            id: ContainerId(self.id),
+            id: ContainerId(self.id.into()),
             cpus,
             margin: Margin { siblings: self.idle_siblings, caches: self.idle_caches },
             mixed: self.mixed,
@@ -411,7 +411,7 @@ impl StoredMemory {
     fn of(MemoryClaim { pod_uid, container, memory }: &MemoryClaim) -> StoredMemory {
         let amounts = memory.amounts.iter();
         StoredMemory {
-            pod_uid: pod_uid.0.clone(),
+            pod_uid: pod_uid.0.to_string(),
             container: container.clone(),
             nodes: memory.nodes.to_string(),
             amounts: amounts.map(|(kind, bytes)| (kind.to_string(), *bytes)).collect(),
@@ -426,7 +426,7 @@ impl StoredMemory {
         }
         let nodes = read_nodes(&self.nodes)?;
         let memory = memory_manager::NodeMemoryClaim { nodes, amounts };
-        Ok(MemoryClaim { pod_uid: PodUid(self.pod_uid), container: self.container, memory })
+        Ok(MemoryClaim { pod_uid: PodUid(self.pod_uid.into()), container: self.container, memory })
     }
 }
 
@@ -454,7 +454,7 @@ pub fn encode(claims: &SavedClaims) -> io::Result<Vec<u8>> {
         left_alone: claims
             .left_alone
             .iter()
-            .map(|(id, why)| (id.0.clone(), why.name().to_owned()))
+            .map(|(id, why)| (id.to_string(), why.name().to_owned()))
             .collect(),
     };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
@@ -492,7 +492,7 @@ pub fn decode(bytes: &[u8]) -> Result<SavedClaims, String> {
     let left_alone = state.left_alone.into_iter().map(|(id, word)| {
         let why = LeftAlone::ALL.into_iter().find(|why| why.name() == word);
         let why = why.ok_or_else(|| invalid(format!("left_alone: {word:?}")))?;
-        Ok((ContainerId(id), why))
+        Ok((ContainerId(id.into()), why))
     });
     Ok(SavedClaims {
         cpus: cpus.collect::<Result<_, _>>()?,
@@ -519,11 +519,11 @@ mod tests {
 
     fn claims() -> SavedClaims {
         let claim = |name: &str, cpus: &str| Claim {
-            pod_uid: PodUid(format!("uid-{name}")),
+            pod_uid: PodUid(format!("uid-{name}").into()),
             namespace: "default".to_owned(),
             pod: name.to_owned(),
             container: "c \"quoted\"".to_owned(),
-            id: ContainerId(format!("id-{name}")),
+            id: ContainerId(format!("id-{name}").into()),
             cpus: cpus.parse().unwrap(),
             margin: Margin { siblings: name == "b", caches: name == "a" },
             mixed: name == "c",
@@ -540,11 +540,11 @@ mod tests {
         SavedClaims {
             cpus: vec![claim("a", "2-5"), claim("b", "8-17,2047")],
             memory: vec![MemoryClaim {
-                pod_uid: PodUid("uid-c".to_owned()),
+                pod_uid: PodUid("uid-c".into()),
                 container: "c \"quoted\"".to_owned(),
                 memory: of_c,
             }],
-            left_alone: [(ContainerId("id-d".to_owned()), LeftAlone::Unexplained)].into(),
+            left_alone: [(ContainerId("id-d".into()), LeftAlone::Unexplained)].into(),
         }
     }
 

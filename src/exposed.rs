@@ -45,13 +45,13 @@ impl Directories {
     /// The containers that have a directory; none if that cannot be read. Blocks.
     pub fn list(&self) -> Vec<ContainerId> {
         let names = self.storage.entries(&self.root).unwrap_or_default();
-        names.into_iter().map(ContainerId).collect()
+        names.into_iter().map(|name| ContainerId(name.into())).collect()
     }
 
     pub fn path(&self, id: &ContainerId) -> Option<PathBuf> {
         // The runtime's ids are plain names; anything else could lead out of the directory.
         let is_name = !id.0.is_empty() && !id.0.starts_with('.') && !id.0.contains('/');
-        if is_name { Some(self.root.join(&id.0)) } else { None }
+        if is_name { Some(self.root.join(&*id.0)) } else { None }
     }
 
     /// Makes the directory if it is not there, and its files say `content`. Blocks.

@@ -141,8 +141,8 @@ impl Node {
         self.serial += 1;
         let serial = self.serial;
         Pod {
-            sandbox: SandboxId(format!("{serial:064x}")),
-            uid: PodUid(format!("{:08x}-3b1f-4f6e-9f4e-5a8c1d2e7b90", serial)),
+            sandbox: SandboxId(format!("{serial:064x}").into()),
+            uid: PodUid(format!("{:08x}-3b1f-4f6e-9f4e-5a8c1d2e7b90", serial).into()),
             namespace: "default".to_owned(),
             name: format!("pod-{serial}"),
             qos,
@@ -158,7 +158,7 @@ impl Node {
     fn container(&self, pod: &Pod, cpu: Option<MilliCpu>) -> Container {
         let limit = if pod.qos == Qos::Guaranteed { cpu } else { None };
         Container::new(
-            ContainerId(format!("{:064x}", u64::MAX - self.serial)),
+            ContainerId(format!("{:064x}", u64::MAX - self.serial).into()),
             pod.sandbox.clone(),
             "main",
             CpuRequest { request: cpu, limit },

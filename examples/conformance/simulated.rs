@@ -393,7 +393,8 @@ impl Node {
         let is_it =
             |claim: &MemoryClaim| claim.pod_uid == pod.uid && claim.container == container.name;
         let memory = self.ledger.memory_claims().find(is_it).map(|claim| claim.memory);
-        let exclusive = decided.filter(CpuSetting::is_exclusive).map(|setting| setting.cpus());
+        let exclusive =
+            decided.as_ref().filter(|setting| setting.is_exclusive()).map(|setting| setting.cpus());
         let granted = Granted { cpus: exclusive, memory };
         self.granted.insert(container.name.clone(), granted);
         let Some(setting) = decided else {
@@ -551,8 +552,8 @@ impl Node {
     pub(crate) fn pod(&mut self, spec: &PodSpec) -> Result<Pod, String> {
         self.serial += 1;
         Ok(Pod {
-            sandbox: SandboxId(format!("sandbox-{}", self.serial)),
-            uid: PodUid(format!("uid-{}", self.serial)),
+            sandbox: SandboxId(format!("sandbox-{}", self.serial).into()),
+            uid: PodUid(format!("uid-{}", self.serial).into()),
             namespace: "default".to_owned(),
             name: spec.name.clone(),
             qos: match spec.qos.as_str() {
@@ -592,7 +593,7 @@ impl Node {
             kind,
             limits,
             ..Container::new(
-                ContainerId(format!("id-{}", self.serial)),
+                ContainerId(format!("id-{}", self.serial).into()),
                 pod.sandbox.clone(),
                 spec.name.clone(),
                 cpu,

@@ -40,7 +40,7 @@ impl World {
             return StateFileReading::Missing;
         };
         let claim = |((pod, name), cpus): (&(PodId, String), &CpuSet)| {
-            let uid = PodUid(self.pods.get(pod)?.uid());
+            let uid = PodUid(self.pods.get(pod)?.uid().into());
             Some(KubeletClaim { of: Named::Container(uid, name.clone()), cpus: *cpus })
         };
         let claims = manager.claims.iter().filter_map(claim).collect();

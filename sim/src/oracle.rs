@@ -163,7 +163,7 @@ impl Oracle {
     }
 
     fn has_adopted_memory_of(&self, claim: &MemoryClaim) -> bool {
-        self.adopted_memory.contains(&claim.pod_uid.0)
+        self.adopted_memory.contains(&*claim.pod_uid.0)
     }
 
     pub fn allow(&mut self, name: &'static str, dir: &str, until: Duration) {
@@ -453,7 +453,7 @@ impl World {
     fn has_own_cpus(&self, pod: PodId) -> bool {
         let Some(uid) = self.pods.get(&pod).map(Pod::uid) else { return false };
         let claims = self.plugin.claims_on_disk().unwrap_or_default();
-        claims.iter().any(|claim| claim.container.is_empty() && claim.pod_uid.0 == uid)
+        claims.iter().any(|claim| claim.container.is_empty() && *claim.pod_uid.0 == *uid)
     }
 
     /// The own pools in the state file that have CPUs.
@@ -464,7 +464,7 @@ impl World {
         let mut claims = self.plugin.claims_on_disk().unwrap_or_default();
         claims.retain(|claim| claim.container.is_empty() && !claim.cpus.is_empty());
         let by_uid: BTreeMap<String, CpuSet> =
-            claims.into_iter().map(|claim| (claim.pod_uid.0, claim.cpus)).collect();
+            claims.into_iter().map(|claim| (claim.pod_uid.to_string(), claim.cpus)).collect();
         let pods = self.pods.values();
         pods.filter_map(|pod| Some((pod.id, *by_uid.get(&pod.uid())?))).collect()
     }
@@ -1170,7 +1170,7 @@ impl World {
         let is_ready = |pod: &&Pod| pod.sandbox == Sandbox::Ready;
         let ready: BTreeSet<String> = self.pods.values().filter(is_ready).map(Pod::uid).collect();
         let mut claims = self.plugin.memory_on_disk().unwrap_or_default();
-        claims.retain(|claim| ready.contains(&claim.pod_uid.0));
+        claims.retain(|claim| ready.contains(&*claim.pod_uid.0));
         claims
     }
 
@@ -1203,7 +1203,7 @@ impl World {
         }
         let claims = self.plugin.memory_on_disk()?;
         let uids: BTreeSet<String> = self.pods.values().map(Pod::uid).collect();
-        if let Some(claim) = claims.iter().find(|claim| !uids.contains(&claim.pod_uid.0)) {
+        if let Some(claim) = claims.iter().find(|claim| !uids.contains(&*claim.pod_uid.0)) {
             return Some(format!("a pod that is gone has memory: {claim:?}"));
         }
         let running = self.processes().filter(|(_, one)| one.state == State::Running);
@@ -1225,7 +1225,7 @@ impl World {
             return None;
         }
         let name = &pod.slots[container.slot].name;
-        let is_its = |claim: &&MemoryClaim| claim.pod_uid.0 == uid && claim.container == *name;
+        let is_its = |claim: &&MemoryClaim| *claim.pod_uid.0 == *uid && claim.container == *name;
         let claim = claims.iter().find(is_its);
         // In other pods a container may use the memory of an init container again.
         let is_alone = pod.slots.len() == 1 && pod.is_guaranteed();

@@ -201,7 +201,7 @@ impl Plugin {
     /// The CPUs that the state file has for a container of this name.
     pub fn on_disk(&self, pod: &str, container: &str) -> Option<CpuSet> {
         let claims = self.claims_on_disk()?;
-        let is_its = |claim: &Claim| claim.pod_uid.0 == pod && claim.container == container;
+        let is_its = |claim: &Claim| claim.pod_uid.0 == pod.into() && claim.container == container;
         claims.into_iter().find(is_its).map(|claim| claim.cpus)
     }
 

@@ -311,7 +311,7 @@ mod tests {
         let disk = Disk::start().unwrap();
         let directories = Directories::below(Path::new("/state"), Arc::new(disk));
         let mut files = ExposedFiles::new(directories);
-        files.files.insert(ContainerId("a".to_owned()), Files::Left);
+        files.files.insert(ContainerId("a".into()), Files::Left);
         for seconds in 0..5 {
             files.schedule(start + Duration::from_secs(seconds));
             assert_eq!(files.due(), Some(start + RETRY));

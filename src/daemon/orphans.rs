@@ -119,9 +119,9 @@ mod tests {
                 namespace: "ns".to_owned(),
                 pod: "pod".to_owned(),
                 container: (*id).to_owned(),
-                id: ContainerId((*id).to_owned()),
+                id: ContainerId((*id).into()),
             },
-            sandbox: SandboxId("sandbox".to_owned()),
+            sandbox: SandboxId("sandbox".into()),
             group: None,
             pod_group: CgroupPath::new("kubepods/pod").unwrap(),
             ended: false,
@@ -142,7 +142,7 @@ mod tests {
         for seconds in [20, 60, 100, 139] {
             assert_eq!(after(seconds, Presence::PodGone), [], "{seconds}");
         }
-        let end = ("ns/pod".to_owned(), Event::StopPod(SandboxId("sandbox".to_owned())));
+        let end = ("ns/pod".to_owned(), Event::StopPod(SandboxId("sandbox".into())));
         assert_eq!(after(140, Presence::PodGone), [end]);
         assert_eq!(after(150, Presence::Lives), []);
         assert_eq!(after(160, Presence::PodGone), [], "it was there again");

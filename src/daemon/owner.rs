@@ -541,7 +541,7 @@ impl Owner {
                 let mut response =
                     Response { updates: decision.due.updates.clone(), ..Response::default() };
                 if let Some(Creation { setting, exposed, .. }) = &decision.creation {
-                    response.setting = *setting;
+                    response.setting.clone_from(setting);
                     if let Some(reach) = exposed {
                         self.expose(&decision.container, **reach, &mut response);
                     }
@@ -859,7 +859,7 @@ impl Owner {
             }
             for update in &due.updates {
                 let Some(target) = self.ledger.target(&update.container) else { continue };
-                let target = Target { setting: update.setting, ..target };
+                let target = Target { setting: update.setting.clone(), ..target };
                 let exclusive = update.setting.is_exclusive();
                 let taken = if exclusive { still_set } else { still_set_exclusively };
                 if update.setting.cpus().is_disjoint(&taken)

@@ -102,11 +102,11 @@ mod tests {
 
     fn changes(count: usize) -> Vec<Update> {
         let setting = CpuSetting::shared("0-3".parse().unwrap()).unwrap();
-        (0..count).map(|i| Update { container: id(i), setting }).collect()
+        (0..count).map(|i| Update { container: id(i), setting: setting.clone() }).collect()
     }
 
     fn id(index: usize) -> ContainerId {
-        ContainerId(format!("c{index}"))
+        ContainerId(format!("c{index}").into())
     }
 
     fn millis(millis: u64) -> Duration {

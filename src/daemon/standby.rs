@@ -161,8 +161,8 @@ mod tests {
 
     fn pod(name: &str) -> Pod {
         Pod {
-            sandbox: SandboxId(name.to_owned()),
-            uid: PodUid(name.to_owned()),
+            sandbox: SandboxId(name.into()),
+            uid: PodUid(name.into()),
             namespace: "ns".to_owned(),
             name: name.to_owned(),
             qos: Qos::Guaranteed,
@@ -177,7 +177,7 @@ mod tests {
 
     fn container(id: &str, of: &str) -> Container {
         let cpu = CpuRequest { request: Some(MilliCpu(2000)), limit: Some(MilliCpu(2000)) };
-        Container::new(ContainerId(id.to_owned()), SandboxId(of.to_owned()), "main", cpu)
+        Container::new(ContainerId(id.into()), SandboxId(of.into()), "main", cpu)
     }
 
     fn create(id: &str, of: &str) -> Call {
@@ -206,10 +206,10 @@ mod tests {
             }
             .into(),
         );
-        node.follow(Event::Stop(ContainerId("a1".to_owned())).into());
-        node.follow(Event::StopPod(SandboxId("a".to_owned())).into());
+        node.follow(Event::Stop(ContainerId("a1".into())).into());
+        node.follow(Event::StopPod(SandboxId("a".into())).into());
         node.follow(create("c1", "c"));
-        node.follow(Event::RemovePod(SandboxId("c".to_owned())).into());
+        node.follow(Event::RemovePod(SandboxId("c".into())).into());
         assert_eq!(node.pods, [pod("b")]);
         let starts = Container { followed: true, ..container("b1", "b") };
         let waits = Container {

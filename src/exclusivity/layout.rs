@@ -88,6 +88,6 @@ fn container<'a>(leaf: &LeafPlace<'a>) -> Option<ContainerGroup<'a>> {
 
 /// Partitions of other programs: those that no claim is for, on a machine with these CPUs online.
 pub fn foreign_partitions(on: &Hierarchy, online: CpuSet, ledger: &Ledger) -> ForeignPartitions {
-    let claimed = ledger.claims().map(|claim| claim.id.0);
+    let claimed = ledger.claims().map(|claim| claim.id.to_string());
     cgroups::foreign_partitions(on, online - ledger.held_by_kernel(), claimed)
 }

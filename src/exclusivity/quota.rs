@@ -18,5 +18,5 @@ pub fn lifted_quotas(claims: &[Claim]) -> LiftedQuotas {
 
 fn lifted(claim: &Claim) -> Option<(String, String)> {
     let (quota, period) = claim.cpu.limit?.quota();
-    Some((claim.id.0.clone(), format!("{quota} {period}")))
+    Some((claim.id.0.to_string(), format!("{quota} {period}")))
 }

@@ -233,7 +233,7 @@ mod tests {
 
     fn file(policy: &str, claims: usize) -> StateFileReading {
         let claim = |at: usize| KubeletClaim {
-            of: Named::Container(PodUid("p".to_owned()), at.to_string()),
+            of: Named::Container(PodUid("p".into()), at.to_string()),
             cpus: at.to_string().parse().unwrap(),
         };
         let claims = (0..claims).map(claim).collect();
@@ -254,10 +254,10 @@ mod tests {
     /// A request for the container of this pod.
     fn event(uid: &str, qos: Qos, cpus: Option<&str>, update: bool) -> Call {
         let cpus = cpus.map(|list| list.parse().unwrap());
-        let sandbox = SandboxId("s".to_owned());
+        let sandbox = SandboxId("s".into());
         let pod = Pod {
             sandbox: sandbox.clone(),
-            uid: PodUid(uid.to_owned()),
+            uid: PodUid(uid.into()),
             namespace: String::new(),
             name: String::new(),
             qos,
@@ -270,7 +270,7 @@ mod tests {
         };
         let container = Container {
             cpus: if update { None } else { cpus },
-            ..Container::new(ContainerId("c".to_owned()), sandbox, "c", CpuRequest::default())
+            ..Container::new(ContainerId("c".into()), sandbox, "c", CpuRequest::default())
         };
         let admission = if update {
             Admission::Update {
@@ -350,7 +350,7 @@ mod tests {
             (create("b", Some("2")), (began, None)),
             (create("c", Some("2")), (None, None)),
             (event("c", Qos::Guaranteed, None, true), (None, None)),
-            (Event::Stop(ContainerId("c".to_owned())).into(), (None, None)),
+            (Event::Stop(ContainerId("c".into())).into(), (None, None)),
             (create("d", None), (ended, None)),
             (event("a", Qos::Guaranteed, Some("2"), true), (None, alone)),
             (event("b", Qos::Guaranteed, Some("2"), true), (began, None)),
@@ -412,11 +412,11 @@ mod tests {
             (true, None, None),
             (false, Some("0-1"), None),
         ] {
-            let id = ContainerId("c".to_owned());
+            let id = ContainerId("c".into());
             let container = Container {
                 in_workload,
                 cpus: cpus.map(|cpus| cpus.parse().unwrap()),
-                ..Container::new(id, SandboxId("s".to_owned()), "c", CpuRequest::default())
+                ..Container::new(id, SandboxId("s".into()), "c", CpuRequest::default())
             };
             let list = Event::Synchronize { pods: Vec::new(), containers: vec![container] };
             let mut call = Call::Event(list);

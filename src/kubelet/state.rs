@@ -82,14 +82,14 @@ impl StateFile {
         for (key, entry) in file.entries.iter().flatten() {
             match entry {
                 CheckpointEntry::Container(text) => {
-                    let of = Named::Id(ContainerId(key.clone()));
+                    let of = Named::Id(ContainerId(key.clone().into()));
                     claims.push(KubeletClaim { of, cpus: file.cpus(text, key)? });
                 }
                 CheckpointEntry::Pod(containers) => {
                     for (name, text) in containers {
                         let cpus =
                             file.cpus(text, format_args!("container {name} of pod {key}"))?;
-                        let of = Named::Container(PodUid(key.clone()), name.clone());
+                        let of = Named::Container(PodUid(key.clone().into()), name.clone());
                         claims.push(KubeletClaim { of, cpus });
                     }
                 }
@@ -99,7 +99,7 @@ impl StateFile {
         let mut pods = Vec::new();
         for (uid, pod) in file.pod_entries.iter().flatten() {
             let cpus = file.cpus(&pod.cpu_set, format_args!("pod {uid}"))?;
-            pods.push((PodUid(uid.clone()), cpus));
+            pods.push((PodUid(uid.clone().into()), cpus));
         }
         let shared = file.cpus(&file.default_cpu_set, "all other containers")?;
         Ok(StateFile { policy: file.policy_name, shared, claims, pods })
@@ -111,7 +111,7 @@ impl StateFile {
         let mut pods: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
         for KubeletClaim { of, cpus } in &self.claims {
             let Named::Container(uid, name) = of else { continue };
-            pods.entry(uid.0.clone()).or_default().insert(name.clone(), cpus.to_string());
+            pods.entry(uid.0.to_string()).or_default().insert(name.clone(), cpus.to_string());
         }
         let entries: BTreeMap<String, CheckpointEntry> =
             pods.into_iter().map(|(uid, pod)| (uid, CheckpointEntry::Pod(pod))).collect();

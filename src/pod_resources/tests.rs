@@ -23,8 +23,8 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
     let mut view = View::clone(&Ledger::new(topology, settings, Vec::new()).view());
     for (serial, (name, cpus)) in pods.iter().enumerate() {
         let pod = ledger::Pod {
-            sandbox: SandboxId((*name).to_owned()),
-            uid: PodUid((*name).to_owned()),
+            sandbox: SandboxId((*name).into()),
+            uid: PodUid((*name).into()),
             namespace: "n".to_owned(),
             name: (*name).to_owned(),
             qos: Qos::Guaranteed,
@@ -41,7 +41,7 @@ fn view(pods: &[(&str, Option<&str>)]) -> View {
             margin: Default::default(),
             pod: Arc::new(pod),
             name: format!("c{serial}"),
-            id: ContainerId(serial.to_string()),
+            id: ContainerId(serial.to_string().into()),
             cgroup: None,
             cpu: CpuRequest::default(),
             has_memory_limit: false,

@@ -204,7 +204,7 @@ mod tests {
             namespace: "ns".into(),
             pod: pod.into(),
             container: "c".into(),
-            id: ContainerId(id.to_string()),
+            id: ContainerId(id.to_string().into()),
         }
     }
 

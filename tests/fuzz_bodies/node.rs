@@ -43,10 +43,10 @@ pub fn ledger_with_pod_options() -> Ledger {
 /// A Guaranteed pod with one container that is pinned to `set`, or was never pinned.
 pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) {
     let amount = Some(MilliCpu(milli));
-    let sandbox = SandboxId(format!("sandbox-{name}"));
+    let sandbox = SandboxId(format!("sandbox-{name}").into());
     let pod = Pod {
         sandbox: sandbox.clone(),
-        uid: PodUid(format!("uid-{name}")),
+        uid: PodUid(format!("uid-{name}").into()),
         namespace: "default".to_owned(),
         name: name.to_owned(),
         qos: Qos::Guaranteed,
@@ -60,7 +60,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
     // The plugin lifts the limit of a container with exclusive CPUs.
     let limit = if set.is_some() { None } else { amount };
     let cpu = CpuRequest { request: amount, limit };
-    let id = ContainerId(format!("id-{name}"));
+    let id = ContainerId(format!("id-{name}").into());
     let container = Container { cpus: set, ..Container::new(id, sandbox, "c", cpu) };
     (pod, container)
 }

@@ -79,7 +79,7 @@ fn adopt_with(mut ledger: Ledger) {
     let Due { updates, .. } = ledger.due(&Channel::Runtime);
     assert_eq!(ledger.check(), Ok(()));
     let held: Vec<Claim> = ledger.claims().collect();
-    let of = |id: &str| held.iter().find(|claim| claim.id.0 == id).map(|claim| claim.cpus);
+    let of = |id: &str| held.iter().find(|claim| &*claim.id.0 == id).map(|claim| claim.cpus);
     assert_eq!((of("id-a"), of("id-b")), (Some(a), Some(b)), "moved by a checkpoint");
     assert_eq!(of("id-late").map(|cpus| cpus.len()), Some(2), "left without CPUs");
     assert!(updates.iter().all(|update| !["id-a", "id-b"].contains(&&*update.container.0)));

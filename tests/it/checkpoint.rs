@@ -14,11 +14,11 @@ use std::path::PathBuf;
 /// runs but was never pinned, and memory of the first; [`adopt`] has the running ones.
 fn claims() -> SavedClaims {
     let claim = |name: &str, cpus: &str| Claim {
-        pod_uid: PodUid(format!("uid-{name}")),
+        pod_uid: PodUid(format!("uid-{name}").into()),
         namespace: "default".to_owned(),
         pod: name.to_owned(),
         container: "c".to_owned(),
-        id: ContainerId(format!("id-{name}")),
+        id: ContainerId(format!("id-{name}").into()),
         cpus: cpus.parse().unwrap(),
         margin: Margin::NONE,
         mixed: false,
@@ -26,7 +26,7 @@ fn claims() -> SavedClaims {
         cpu: CpuRequest::default(),
     };
     let memory = MemoryClaim {
-        pod_uid: PodUid("uid-a".to_owned()),
+        pod_uid: PodUid("uid-a".into()),
         container: "c".to_owned(),
         memory: memory_manager::NodeMemoryClaim {
             nodes: [0].into_iter().collect(),
@@ -38,7 +38,7 @@ fn claims() -> SavedClaims {
     SavedClaims {
         cpus,
         memory: vec![memory],
-        left_alone: [(ContainerId("id-other".to_owned()), LeftAlone::Reserved)].into(),
+        left_alone: [(ContainerId("id-other".into()), LeftAlone::Reserved)].into(),
     }
 }
 

@@ -74,7 +74,7 @@ async fn updates_of_a_dropped_answer_are_sent_again() {
         drop(answer);
         let call = create("a", Qos::Guaranteed, 4000).into();
         daemon.messages.send(Message::Call { session: Session(0), call, reply }).unwrap();
-        let stop = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+        let stop = daemon.event(Event::Stop(ContainerId("unknown".into()))).await.unwrap();
         assert_eq!(updates(&stop), ["id-s 0-1,6-15"]);
     })
     .await;

@@ -119,8 +119,8 @@ impl Node<'_> {
             _ => Some(whole),
         };
         let pod = Pod {
-            sandbox: SandboxId(format!("sandbox-{serial}")),
-            uid: PodUid(format!("uid-{serial}")),
+            sandbox: SandboxId(format!("sandbox-{serial}").into()),
+            uid: PodUid(format!("uid-{serial}").into()),
             namespace: "default".to_owned(),
             name: format!("pod-{serial}"),
             qos,
@@ -138,7 +138,7 @@ impl Node<'_> {
             let container = Container {
                 kind,
                 ..Container::new(
-                    ContainerId(format!("id-{serial}-{number}")),
+                    ContainerId(format!("id-{serial}-{number}").into()),
                     pod.sandbox.clone(),
                     format!("c{number}"),
                     CpuRequest { request: amount, limit: amount },
@@ -220,8 +220,8 @@ impl Node<'_> {
         }
         self.counts.resized += 1;
         self.live[at].containers[number].cpu = cpu;
-        let was = pins[&container.id];
-        let is = self.pins[&container.id];
+        let was = &pins[&container.id];
+        let is = &self.pins[&container.id];
         if was.is_exclusive() && is.is_exclusive() {
             let grown = was.cpus().is_subset(&is.cpus());
             assert!(grown || is.cpus().is_subset(&was.cpus()), "{was:?} became {is:?}");
@@ -256,7 +256,7 @@ impl Node<'_> {
     fn carry_out(&mut self, updates: &[Update]) {
         for update in updates {
             if let Some(setting) = self.pins.get_mut(&update.container) {
-                *setting = update.setting;
+                setting.clone_from(&update.setting);
             }
         }
     }

@@ -64,7 +64,7 @@ async fn an_own_pool_is_shown_and_explained() {
             let (pod, _) = pod_and_container("a", Qos::Guaranteed, 6000);
             let amount = Some(MilliCpu(milli));
             let cpu = CpuRequest { request: amount, limit: amount };
-            let id = ContainerId(format!("id-{name}"));
+            let id = ContainerId(format!("id-{name}").into());
             let container = Container::new(id, pod.sandbox.clone(), name, cpu);
             daemon.event(Admission::Create { pod, container }).await.unwrap();
         }
@@ -183,7 +183,7 @@ async fn an_ended_container_is_explained_with_what_became_of_its_cpus() {
         daemon.create("db", Qos::Guaranteed, 2000).await.unwrap();
         daemon.create("web", Qos::Burstable, 500).await.unwrap();
         for pod in ["db", "web"] {
-            daemon.event(Event::Stop(ContainerId(format!("id-{pod}")))).await.unwrap();
+            daemon.event(Event::Stop(ContainerId(format!("id-{pod}").into()))).await.unwrap();
         }
         let explained = async |pod| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
         let text = explained("db").await;
@@ -287,10 +287,10 @@ async fn the_fields_that_make_a_pod_burstable_are_named_by_container() {
         let (pod, mut app) = pod_and_container("app", Qos::Burstable, 2000);
         app.limits = [(MemoryKind::Memory, 1 << 30)].into();
         let cpu = CpuRequest { request: Some(MilliCpu(100)), limit: None };
-        let id = ContainerId("proxy".to_owned());
+        let id = ContainerId("proxy".into());
         let proxy = Container::new(id, pod.sandbox.clone(), "istio-proxy", cpu);
         let cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(1000)) };
-        let id = ContainerId("log".to_owned());
+        let id = ContainerId("log".into());
         let mut log = Container::new(id, pod.sandbox.clone(), "log", cpu);
         log.limits.clone_from(&app.limits);
         for container in [app, proxy, log] {
@@ -418,7 +418,7 @@ async fn a_container_that_reuses_cpus_chooses_among_free_ones_too() {
         let (pod, container) = pod_and_container("db", Qos::Guaranteed, 4000);
         daemon.event(create("db", Qos::Guaranteed, 4000)).await.unwrap();
         daemon.event(Event::Stop(container.id.clone())).await.unwrap();
-        let id = ContainerId("id-next".to_owned());
+        let id = ContainerId("id-next".into());
         let name = "next".to_owned();
         let next = ledger::Container { id, name, ..container };
         daemon.event(Admission::Create { pod, container: next }).await.unwrap();

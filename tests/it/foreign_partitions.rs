@@ -81,7 +81,7 @@ async fn cpus_of_foreign_partitions_are_neither_exclusive_nor_shared() {
         leave_to_root(&root, "0-3,6-13");
         tokio::time::sleep(NOTICED).await;
         assert_eq!(daemon.claims_on_disk(), ["db 2-3,6-7"]);
-        let unknown = || Event::Stop(ContainerId("unknown".to_owned()));
+        let unknown = || Event::Stop(ContainerId("unknown".into()));
         let answer = daemon.event(unknown()).await.unwrap();
         assert_eq!(updates(&answer), ["id-web 0-1,8-13", "id-db 2-3,6-7"]);
         assert_eq!(

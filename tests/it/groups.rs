@@ -107,7 +107,7 @@ async fn unreported_ends_are_detected_by_cgroups() {
         let left: Vec<String> = daemon.on_disk().into_iter().map(|claim| claim.pod).collect();
         assert_eq!(left, ["container", "unobserved"]);
         // The container's CPUs are lent, as after any stop.
-        let answer = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+        let answer = daemon.event(Event::Stop(ContainerId("unknown".into()))).await.unwrap();
         assert_eq!(updates(&answer), ["id-shared 0-9,14-15"]);
     })
     .await;
@@ -164,7 +164,7 @@ async fn every_drift_that_a_check_finds_is_repaired() {
         }
         tokio::time::sleep(Duration::from_secs(15)).await;
         assert_eq!(["a", "b", "right"].map(|name| set_in_group(&daemon, name)), ["0-15"; 3]);
-        let answer = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+        let answer = daemon.event(Event::Stop(ContainerId("unknown".into()))).await.unwrap();
         assert_eq!(updates(&answer), ["id-a 0-15", "id-b 0-15"]);
     })
     .await;
@@ -252,8 +252,7 @@ async fn hotplug_updates_of_shared_containers_are_written_at_once() {
             fs::write(daemon.paths.sysfs_root.join("devices/system/cpu/online"), online).unwrap();
             tokio::time::sleep(Duration::from_secs(3)).await;
             assert_eq!(["web", "db"].map(|name| set_in_group(&daemon, name)), [shared, "2-5"]);
-            let answer =
-                daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+            let answer = daemon.event(Event::Stop(ContainerId("unknown".into()))).await.unwrap();
             assert_eq!(updates(&answer), [format!("id-web {shared}")]);
         }
     })
@@ -269,14 +268,14 @@ async fn cpus_of_an_ended_pod_are_shared_at_once() {
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
         let mut side = db.clone();
-        side.1.id = ContainerId("id-side".to_owned());
+        side.1.id = ContainerId("id-side".into());
         side.1.name = "side".to_owned();
         side.1.cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(500)) };
         let sandbox = db.1.sandbox.clone();
         for container in [web, db, side] {
             start(&daemon, container).await;
         }
-        daemon.event(Event::Stop(ContainerId("id-db".to_owned()))).await.unwrap();
+        daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();
         assert_eq!(set_in_group(&daemon, "web"), "0-1,6-15");
         daemon.event(Event::StopPod(sandbox)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -350,7 +349,7 @@ async fn an_answer_carries_the_moves_that_it_needs() {
         let daemon = Daemon::with_kubelet(MOVES, None);
         fragmented(&daemon).await;
         let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
-        assert_eq!(answer.setting.unwrap().cpus().to_string(), "8-15");
+        assert_eq!(answer.setting.as_ref().unwrap().cpus().to_string(), "8-15");
         assert_eq!(updates(&answer), ["id-two 2-3"]);
         assert_eq!(daemon.claims_on_disk(), ["eight 8-15", "two 2-3"]);
     })
@@ -366,7 +365,7 @@ async fn a_container_moves_only_when_min_stay_is_over() {
             fragmented(&daemon).await;
             tokio::time::sleep(Duration::from_millis(wait)).await;
             let answer = daemon.event(create("eight", Qos::Guaranteed, 8000)).await.unwrap();
-            let cpus = answer.setting.unwrap().cpus().to_string();
+            let cpus = answer.setting.as_ref().unwrap().cpus().to_string();
             assert_eq!(cpus, expected, "{wait} ms");
         })
         .await;

@@ -58,7 +58,7 @@ fn reserved(status: &Status) -> String {
 /// The updates of existing containers in the next answer that can carry them.
 async fn sent(daemon: &ObservedDaemon) -> Vec<String> {
     let Response { updates, .. } =
-        daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
+        daemon.event(Event::Stop(ContainerId("unknown".into()))).await.unwrap();
     updates.iter().map(|update| format!("{} {}", update.container, update.setting.cpus())).collect()
 }
 

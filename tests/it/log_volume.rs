@@ -34,7 +34,7 @@ async fn a_disk_that_fails() {
         let (pod, container) = in_group(&daemon, "disk", (Qos::Guaranteed, 2000), "");
         for attempt in 0..360 {
             let container = ledger::Container {
-                id: ContainerId(format!("disk-{attempt}")),
+                id: ContainerId(format!("disk-{attempt}").into()),
                 ..container.clone()
             };
             let create = Admission::Create { pod: pod.clone(), container };
@@ -85,9 +85,9 @@ async fn a_dead_sandbox_that_is_listed() {
         });
         let id = "0123456789abcdef".repeat(4);
         let (mut pod, mut container) = pod_and_container("dead", Qos::Guaranteed, 2000);
-        pod.sandbox.0 = id.clone();
+        pod.sandbox.0 = id.clone().into();
         pod.cgroup = cpuset::CgroupPath::new("/kubepods/dead");
-        container.sandbox.0 = id.clone();
+        container.sandbox.0 = id.clone().into();
         container.cpus = Some("2-3".parse().unwrap());
         container.cgroup = cpuset::CgroupPath::new("/kubepods/dead/c");
         for _ in 0..180 {

@@ -117,7 +117,7 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Equal {
             }
             _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
         }
-        let setting = simulated.as_ref().ok().and_then(|response| response.setting);
+        let setting = simulated.as_ref().ok().and_then(|response| response.setting.clone());
         equal.events += 1;
         equal.exclusive += usize::from(setting.is_some_and(|setting| setting.is_exclusive()));
         equal.refused += usize::from(simulated.is_err());

@@ -397,7 +397,7 @@ async fn fragmented(more: &str) -> ObservedDaemon {
         daemon.create(name, Qos::Guaranteed, milli).await.unwrap();
         daemon.event(Event::Started { pod, container }).await.unwrap();
     }
-    daemon.event(Event::StopPod(SandboxId("sandbox-six".to_owned()))).await.unwrap();
+    daemon.event(Event::StopPod(SandboxId("sandbox-six".into()))).await.unwrap();
     let (pod, _) = pod_and_container("eight", Qos::Guaranteed, 8000);
     daemon.event(Event::RunPod(pod)).await.unwrap();
     daemon
@@ -654,7 +654,7 @@ async fn a_container_keeps_its_letter_while_others_start_and_end() {
             daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
         }
         assert_eq!(badges().await, "a=A b=B c=C");
-        daemon.event(Event::StopPod(SandboxId("sandbox-b".to_owned()))).await.unwrap();
+        daemon.event(Event::StopPod(SandboxId("sandbox-b".into()))).await.unwrap();
         assert_eq!(badges().await, "a=A c=C");
         daemon.create("d", Qos::Guaranteed, 4000).await.unwrap();
         daemon.create("e", Qos::Guaranteed, 1000).await.unwrap();

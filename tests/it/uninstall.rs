@@ -208,11 +208,11 @@ fn with_containers(state: &Path) -> tempfile::TempDir {
     container(&format!("{slice}/crio-conmon-{}.scope", id('f')), "0", "max 100000");
     container(&format!("system.slice/docker-{}.scope", id('a')), "0", "max 100000");
     let claim = |of, limit: Option<u64>| Claim {
-        pod_uid: PodUid(String::new()),
+        pod_uid: PodUid(String::new().into()),
         namespace: String::new(),
         pod: String::new(),
         container: String::new(),
-        id: ContainerId(id(of)),
+        id: ContainerId(id(of).into()),
         cpus: "2-3".parse().unwrap(),
         margin: Margin::NONE,
         mixed: false,

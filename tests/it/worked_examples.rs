@@ -36,8 +36,8 @@ impl Node {
         self.pods += 1;
         let total = containers.iter().map(|(request, _)| request).sum();
         let pod = Pod {
-            sandbox: SandboxId(format!("sandbox-{}", self.pods)),
-            uid: PodUid(format!("uid-{}", self.pods)),
+            sandbox: SandboxId(format!("sandbox-{}", self.pods).into()),
+            uid: PodUid(format!("uid-{}", self.pods).into()),
             namespace: "default".to_owned(),
             name: format!("pod-{}", self.pods),
             qos,
@@ -52,7 +52,7 @@ impl Node {
         let mut answers = Vec::new();
         for (number, &(request, limit)) in containers.iter().enumerate() {
             let container = Container::new(
-                ContainerId(format!("{}-{number}", self.pods)),
+                ContainerId(format!("{}-{number}", self.pods).into()),
                 pod.sandbox.clone(),
                 format!("c{number}"),
                 CpuRequest { request: positive(request), limit: positive(limit) },
@@ -213,8 +213,8 @@ fn a_resize_is_not_refused_for_its_affinity() {
     for (id, milli, expect) in [("2-0", 5000, "1-5"), ("1-0", 2000, "6-7")] {
         let (pod, name) = id.split_once('-').unwrap();
         let pod = Pod {
-            sandbox: SandboxId(format!("sandbox-{pod}")),
-            uid: PodUid(format!("uid-{pod}")),
+            sandbox: SandboxId(format!("sandbox-{pod}").into()),
+            uid: PodUid(format!("uid-{pod}").into()),
             namespace: "default".to_owned(),
             name: format!("pod-{pod}"),
             qos: Qos::Guaranteed,
@@ -226,7 +226,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             cgroup: None,
         };
         let container = Container::new(
-            ContainerId(id.to_owned()),
+            ContainerId(id.into()),
             pod.sandbox.clone(),
             format!("c{name}"),
             CpuRequest::default(),
@@ -236,7 +236,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
         let requested = RequestedUpdate { cpu, sets_quota: true, ..RequestedUpdate::default() };
         let decision = node.ledger.admit(Admission::Update { pod, container, requested });
         let updates = decision.unwrap().due.updates;
-        let ours = updates.iter().find(|update| update.container.0 == id).unwrap();
+        let ours = updates.iter().find(|update| &*update.container.0 == id).unwrap();
         assert_eq!(
             (ours.setting.cpus().to_string().as_str(), ours.setting.is_exclusive()),
             (expect, true)

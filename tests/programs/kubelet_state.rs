@@ -28,11 +28,11 @@ fn the_state_file_for_the_kubelet_has_the_assigned_cpus() {
     let files = fake_sysfs::files(&machine.facts().unwrap());
     fake_sysfs::write(&dir.path().join("sys"), &files);
     let claim = |pod: &str, container: &str, cpus: &str| Claim {
-        pod_uid: PodUid(pod.to_owned()),
+        pod_uid: PodUid(pod.into()),
         namespace: "ns".to_owned(),
         pod: "p".to_owned(),
         container: container.to_owned(),
-        id: ContainerId("id".to_owned()),
+        id: ContainerId("id".into()),
         cpus: cpus.parse().unwrap(),
         margin: Margin::NONE,
         mixed: false,

@@ -188,7 +188,7 @@ async fn restart_with(node: &mut Node, (old, new): &Disk, world: &World) {
         }
     }
     for claim in node.on_disk() {
-        assert!(node.pods.values().any(|pod| pod.uid == claim.pod_uid.0), "lost: {claim:?}");
+        assert!(node.pods.values().any(|pod| *pod.uid == *claim.pod_uid.0), "lost: {claim:?}");
     }
 }
 

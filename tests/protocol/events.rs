@@ -412,7 +412,7 @@ async fn a_call_after_a_cancelled_one_gets_its_own_answer() {
     let ids: Vec<_> = plugin.log.events()[1..]
         .iter()
         .map(|call| match call {
-            Call::Admission(Admission::Create { container, .. }) => container.id.0.clone(),
+            Call::Admission(Admission::Create { container, .. }) => container.id.to_string(),
             event => panic!("{event:?}"),
         })
         .collect();
@@ -436,8 +436,9 @@ async fn many_calls_at_once_are_answered_in_order() {
     for stream in streams {
         runtime.reply(stream).await.unwrap();
     }
-    let expected: Vec<_> =
-        (0..300).map(|index| Call::Event(Event::Stop(ContainerId(index.to_string())))).collect();
+    let expected: Vec<_> = (0..300)
+        .map(|index| Call::Event(Event::Stop(ContainerId(index.to_string().into()))))
+        .collect();
     assert_eq!(plugin.log.events()[1..], expected);
     assert!(plugin.log.in_time().into_iter().all(|in_time| in_time));
 }

@@ -183,7 +183,7 @@ proptest! {
             for index in 0..ids.len() {
                 runtime.reply(1001 + 2 * index as u32).await.unwrap();
             }
-            let stopped: Vec<_> = ids.into_iter().map(|id| Call::Event(Event::Stop(ContainerId(id)))).collect();
+            let stopped: Vec<_> = ids.into_iter().map(|id| Call::Event(Event::Stop(ContainerId(id.into())))).collect();
             assert_eq!(plugin.log.events()[1..], stopped);
         });
     }

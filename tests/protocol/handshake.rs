@@ -122,7 +122,7 @@ async fn the_parts_of_a_list_are_collected() {
         panic!()
     };
     assert_eq!((pods.len(), containers.len()), (3, 20));
-    assert!(containers.iter().all(|container| container.sandbox.0 == "sandbox-2"));
+    assert!(containers.iter().all(|container| &*container.sandbox.0 == "sandbox-2"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -210,7 +210,8 @@ async fn pods_that_ended_during_a_restart_of_the_runtime_hold_no_cpus() {
         let half = node.cpus("half");
         let running = node.cpus("running");
         node.reconnect().await;
-        let pods: Vec<_> = node.on_disk().into_iter().map(|claim| claim.pod_uid.0).collect();
+        let pods: Vec<_> =
+            node.on_disk().into_iter().map(|claim| claim.pod_uid.to_string()).collect();
         assert_eq!(pods, ["half", "running"]);
         assert_eq!(node.cpus("running"), running);
         // Of the pod `half`, only the container has ended: its next instance gets the same CPUs.

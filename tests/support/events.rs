@@ -5,11 +5,11 @@ use ledger::{Admission, Container, CpuRequest, MilliCpu, Pod, Qos};
 
 /// A container in its own pod, with this request and limit in thousandths of a CPU.
 pub(crate) fn pod_and_container(name: &str, qos: Qos, milli: u64) -> (Pod, Container) {
-    let sandbox = SandboxId(format!("sandbox-{name}"));
+    let sandbox = SandboxId(format!("sandbox-{name}").into());
     let amount = Some(MilliCpu(milli));
     let pod = Pod {
         sandbox: sandbox.clone(),
-        uid: PodUid(format!("uid-{name}")),
+        uid: PodUid(format!("uid-{name}").into()),
         namespace: "ns".to_owned(),
         name: name.to_owned(),
         qos,
@@ -21,7 +21,7 @@ pub(crate) fn pod_and_container(name: &str, qos: Qos, milli: u64) -> (Pod, Conta
         cgroup: None,
     };
     let cpu = CpuRequest { request: amount, limit: amount };
-    let container = Container::new(ContainerId(format!("id-{name}")), sandbox, "c", cpu);
+    let container = Container::new(ContainerId(format!("id-{name}").into()), sandbox, "c", cpu);
     (pod, container)
 }
 

@@ -54,33 +54,6 @@ pub enum ParseError {
     Mask { mask: String },
 }
 
-/// A [`CpuSet`] to keep: a few words on the heap, none for the empty set.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PackedCpuSet(Box<[u64]>);
-
-impl From<&CpuSet> for PackedCpuSet {
-    fn from(cpus: &CpuSet) -> PackedCpuSet {
-        let used = cpus.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-        PackedCpuSet(cpus.words.iter().take(used).copied().collect())
-    }
-}
-
-impl From<&PackedCpuSet> for CpuSet {
-    fn from(packed: &PackedCpuSet) -> CpuSet {
-        let mut cpus = CpuSet::EMPTY;
-        for (word, kept) in cpus.words.iter_mut().zip(&packed.0) {
-            *word = *kept;
-        }
-        cpus
-    }
-}
-
-impl fmt::Debug for PackedCpuSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&CpuSet::from(self), f)
-    }
-}
-
 /// A CPU number of [`MAX_CPUS`] or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("CPU {0} is past the limit: CPU numbers up to {max} are supported", max = MAX_CPUS - 1)]

@@ -18,6 +18,6 @@ mod nodes;
 mod partition;
 
 pub use cgroup::CgroupPath;
-pub use cpus::{CpuSet, Iter, MAX_CPUS, PackedCpuSet, ParseError, PastLimit};
+pub use cpus::{CpuSet, Iter, MAX_CPUS, ParseError, PastLimit};
 pub use nodes::{MAX_NODES, NodeSet};
 pub use partition::{PartitionState, PartitionType};

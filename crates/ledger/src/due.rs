@@ -10,6 +10,7 @@ use super::setting::{CpuSetting, Reach, Update};
 use cpuset::{CpuSet, NodeSet};
 use placement::memory::{all_memory, memory_of};
 use placement::memory_manager::NodeMemoryClaim;
+use std::sync::Arc;
 
 #[cfg(test)]
 thread_local! {
@@ -17,88 +18,121 @@ thread_local! {
     pub(super) static COMPUTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The target setting of a container; `None` if it stays as it is, as under policy none, or if it is
-/// left alone and on no exclusive CPU.
-///
-/// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
-/// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
-/// partitions, though they could not run there anyway.
-pub(super) fn target_setting(
-    node: &Node,
-    pool: &Pool,
-    pod: &PodEntry,
-    entry: &ContainerEntry,
-) -> Option<CpuSetting> {
-    #[cfg(test)]
-    COMPUTED.with(|computed| computed.set(computed.get() + 1));
-    if entry.left_alone.is_some() {
-        return off_exclusive(node, pool, pod, entry);
-    }
-    let setting = match entry.claim() {
-        Some(claim) if !entry.is_mixed() => CpuSetting::exclusive(claim)?,
-        Some(claim) => {
-            let shared = cpus_of_shared(node, pool, pod, entry) - claim;
-            CpuSetting::of(Reach { exclusive: claim, shared })?
+/// The target settings of a pod's containers, and what they have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Targets<'a> {
+    node: &'a Node,
+    pool: &'a Pool,
+    pod: &'a PodEntry,
+    /// Where its containers that share CPUs are kept.
+    pub(super) bound: Arc<Reach>,
+    has_exclusive: bool,
+    /// See [`PodEntry::kept_from_siblings`].
+    pub(super) kept_from_siblings: CpuSet,
+    /// Whether the runtime has to update its shared containers when the pool changes.
+    pub(super) is_updated: bool,
+    is_distrusted: bool,
+}
+
+impl<'a> Targets<'a> {
+    pub(super) fn of(node: &'a Node, pool: &'a Pool, pod: &'a PodEntry) -> Targets<'a> {
+        Targets {
+            node,
+            pool,
+            pod,
+            bound: pool.bound_of(pod),
+            has_exclusive: pod.has_exclusive(),
+            kept_from_siblings: pod.kept_from_siblings(),
+            is_updated: node.is_updated(&pod.pod.uid),
+            is_distrusted: node.is_distrusted(pod),
         }
-        None => {
-            let limit = if entry.applied.has_lifted_quota() { entry.cpu.limit } else { None };
-            let cpus = cpus_of_shared(node, pool, pod, entry);
-            let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
-            let has_mems = entry.memory.is_some() && mems(node, entry).is_some();
-            if everywhere && !entry.applied.is_set() && !has_mems {
-                return None;
+    }
+
+    /// The target setting of a container; `None` if it stays as it is, as under policy none, or if it is
+    /// left alone and on no exclusive CPU.
+    ///
+    /// The kernel makes no partition of CPUs that a sibling cgroup names, and ends a partition when a
+    /// sibling names its CPUs. So the settings of a pod's other containers leave out the CPUs of its
+    /// partitions, though they could not run there anyway.
+    pub(super) fn setting(&self, entry: &ContainerEntry) -> Option<CpuSetting> {
+        #[cfg(test)]
+        COMPUTED.with(|computed| computed.set(computed.get() + 1));
+        if entry.left_alone.is_some() {
+            return self.off_exclusive(entry);
+        }
+        let node = self.node;
+        let setting = match entry.claim() {
+            Some(claim) if !entry.is_mixed() => CpuSetting::exclusive(claim)?,
+            Some(claim) => {
+                let shared = self.shared(entry).shared - claim;
+                CpuSetting::of(Reach { exclusive: claim, shared })?
             }
-            CpuSetting::shared(cpus)?.with_limit(limit)
-        }
-    };
-    Some(setting.with_mems(mems(node, entry)))
-}
-
-/// Where a container that is left alone stays if other containers have got some of its CPUs, and cgroups
-/// above it do not keep it off these; `None` if it stays where it is.
-fn off_exclusive(
-    node: &Node,
-    pool: &Pool,
-    pod: &PodEntry,
-    entry: &ContainerEntry,
-) -> Option<CpuSetting> {
-    let cpus = entry.applied.certain_cpus().filter(|_| node.is_updated(&pod.pod.uid))?;
-    let exclusive = pool.exclusive - pod.own_pool();
-    if cpus.is_disjoint(&exclusive) { None } else { CpuSetting::shared(cpus - exclusive) }
-}
-
-/// The shared CPUs that the runtime sets for a container.
-///
-/// If cgroups above the container keep it in the pool, its own CPUs do not depend on the pool: they
-/// stay as they are, or in a pod with exclusive containers they are all possible CPUs except the
-/// exclusive ones. So CPUs that the runtime sets again with an in-place resize, or systemd at a
-/// daemon-reload, stay right. If these cgroups are distrusted, a new container starts in the pool,
-/// and its own cgroup follows the pool.
-fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
-    let is_updated = node.is_updated(&pod.pod.uid);
-    let is_distrusted = node.is_distrusted(pod);
-    let excluded = if pod.has_exclusive() { pod.kept_from_siblings() } else { CpuSet::EMPTY };
-    // Not for a mixed container: its shared CPUs follow the pool.
-    if !is_updated
-        && !entry.applied.is_exclusive()
-        && let Some(kept) = entry.applied.certain_cpus()
-        && entry.claim().is_none()
-        && (!pod.has_exclusive() || (is_distrusted && kept.is_disjoint(&excluded)))
-    {
-        return kept;
+            None => {
+                let limit = if entry.applied.has_lifted_quota() { entry.cpu.limit } else { None };
+                let reach = self.shared(entry);
+                let everywhere =
+                    node.settings.policy == Policy::None && reach.shared == node.topology.online();
+                let has_mems = entry.memory.is_some() && mems(node, entry).is_some();
+                if everywhere && !entry.applied.is_set() && !has_mems {
+                    return None;
+                }
+                CpuSetting::of(reach)?.with_limit(limit)
+            }
+        };
+        Some(setting.with_mems(mems(node, entry)))
     }
-    let cpus = if is_updated || is_distrusted { pool.bound_of(pod) } else { pool.possible };
-    let rest = cpus - excluded;
-    // An empty set would mean "no change" to the runtime.
-    if rest.is_empty() { cpus } else { rest }
-}
 
-/// Whether a container has no setting and needs none, as cgroups above it keep it in the pool.
-fn is_bound_without_cpuset(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
-    !entry.applied.is_set()
-        && entry.claim().is_none()
-        && !pod.has_exclusive()
-        && !node.is_updated(&pod.pod.uid)
+    /// Where a container that is left alone stays if other containers have got some of its CPUs, and cgroups
+    /// above it do not keep it off these; `None` if it stays where it is.
+    fn off_exclusive(&self, entry: &ContainerEntry) -> Option<CpuSetting> {
+        let cpus = entry.applied.certain_cpus().filter(|_| self.is_updated)?;
+        let exclusive = self.pool.exclusive - self.pod.own_pool();
+        if cpus.is_disjoint(&exclusive) { None } else { CpuSetting::shared(cpus - exclusive) }
+    }
+
+    /// The shared CPUs that the runtime sets for a container.
+    ///
+    /// If cgroups above the container keep it in the pool, its own CPUs do not depend on the pool: they
+    /// stay as they are, or in a pod with exclusive containers they are all possible CPUs except the
+    /// exclusive ones. So CPUs that the runtime sets again with an in-place resize, or systemd at a
+    /// daemon-reload, stay right. If these cgroups are distrusted, a new container starts in the pool,
+    /// and its own cgroup follows the pool.
+    fn shared(&self, entry: &ContainerEntry) -> Arc<Reach> {
+        let excluded = &self.kept_from_siblings;
+        // Not for a mixed container: its shared CPUs follow the pool.
+        if !self.is_updated
+            && let Some(kept) = entry.applied.certain_shared()
+            && entry.claim().is_none()
+            && (!self.has_exclusive || (self.is_distrusted && kept.shared.is_disjoint(excluded)))
+        {
+            return kept;
+        }
+        let is_bound = self.is_updated || self.is_distrusted;
+        let all = if is_bound { &self.bound } else { &self.pool.possible };
+        let rest = all.shared - *excluded;
+        // An empty set would mean "no change" to the runtime.
+        let keeps_all = excluded.is_empty() || rest.is_empty();
+        if keeps_all { Arc::clone(all) } else { Reach::shared(rest).into() }
+    }
+
+    /// Whether a container has no setting and needs none, as cgroups above it keep it in the pool.
+    fn is_bound_without_cpuset(&self, entry: &ContainerEntry) -> bool {
+        !entry.applied.is_set()
+            && entry.claim().is_none()
+            && !self.has_exclusive
+            && !self.is_updated
+    }
+
+    /// The target setting of a container, if it differs from the applied one.
+    fn change(&self, entry: &ContainerEntry, channel: &Channel) -> Option<CpuSetting> {
+        let to = self.setting(entry)?;
+        let differs = match channel {
+            Channel::Groups => entry.applied.differs_in_cpus(&to, Certainty::Written),
+            Channel::Runtime | Channel::Update(_) => entry.applied.differs(&to),
+        };
+        let unset = to.mems().is_none() && to.limit().is_none();
+        if differs && !(unset && self.is_bound_without_cpuset(entry)) { Some(to) } else { None }
+    }
 }
 
 /// `cpuset.mems` of a container: the nodes of its counted memory, or with `mems_follow_cpus` those of
@@ -183,40 +217,24 @@ pub(super) fn record(books: &mut Books, due: &Due) {
 /// Each event asks for these, and a node may have thousands of containers: most have the same target as
 /// the one before them in their pod, which is computed once.
 fn changes<'a>(
-    node: &Node,
+    node: &'a Node,
     books: &'a Books,
-    pool: &Pool,
-    channel: &Channel,
+    pool: &'a Pool,
+    channel: &'a Channel,
 ) -> impl Iterator<Item = CpuChange<'a>> {
     books.pods().flat_map(move |(_, pod)| {
+        let targets = Targets::of(node, pool, pod);
         let mut last: Option<(&ContainerEntry, Option<CpuSetting>)> = None;
         let updatable = pod.containers().filter(|(_, entry)| entry.is_updatable());
         updatable.filter_map(move |(_, entry)| {
-            let to = match last {
+            let to = match last.take() {
                 Some((before, to)) if entry.shares_target_with(before) => to,
-                _ => change(node, pool, pod, entry, channel),
+                _ => targets.change(entry, channel),
             };
-            last = Some((entry, to));
+            last = Some((entry, to.clone()));
             to.map(|to| CpuChange { entry, to })
         })
     })
-}
-
-/// The target setting of a container, if it differs from the applied one.
-fn change(
-    node: &Node,
-    pool: &Pool,
-    pod: &PodEntry,
-    entry: &ContainerEntry,
-    channel: &Channel,
-) -> Option<CpuSetting> {
-    let to = target_setting(node, pool, pod, entry)?;
-    let differs = match channel {
-        Channel::Groups => entry.applied.differs_in_cpus(&to, Certainty::Written),
-        Channel::Runtime | Channel::Update(_) => entry.applied.differs(&to),
-    };
-    let unset = to.mems().is_none() && to.limit().is_none();
-    if differs && !(unset && is_bound_without_cpuset(node, pod, entry)) { Some(to) } else { None }
 }
 
 fn steps(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> OrderedUpdates {

@@ -251,7 +251,7 @@ pub struct Decision {
 impl Decision {
     /// `None` if the request creates no container, or the ledger does not pin it.
     pub fn setting(&self) -> Option<CpuSetting> {
-        self.creation.as_ref()?.setting
+        self.creation.as_ref()?.setting.clone()
     }
 }
 

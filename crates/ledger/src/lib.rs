@@ -117,6 +117,7 @@ pub use view::{ContainerCounts, ContainerView, View};
 use books::{Books, ContainerEntry, ContainerRef};
 use core::time::Duration;
 use cpuset::CpuSet;
+use due::Targets;
 use node::{Node, Pool};
 use placement::Rejection;
 use std::collections::BTreeSet;
@@ -155,7 +156,7 @@ impl Reported {
             remembered: books.remembered().to_vec(),
             memory: books.memory_claims().collect(),
             left_alone: books.left_alone().map(|(id, why)| (id.clone(), why)).collect(),
-            pool: *pool,
+            pool: pool.clone(),
         }
     }
 
@@ -279,10 +280,8 @@ impl Ledger {
         } else {
             target::reach(&self.node, &self.pool, container).map(Box::new)
         };
-        Creation {
-            setting: due::target_setting(&self.node, &self.pool, container.pod, container.entry),
-            exposed,
-        }
+        let targets = Targets::of(&self.node, &self.pool, container.pod);
+        Creation { setting: targets.setting(container.entry), exposed }
     }
 
     pub fn apply(&mut self, event: Event) -> Outcome {
@@ -385,7 +384,11 @@ impl Ledger {
     fn recompute(&mut self) {
         self.view.take();
         self.owes.take();
-        self.pool = self.node.pool(&self.books);
+        let pool = self.node.pool(&self.books);
+        // Containers have the sets of an equal one.
+        if self.pool != pool {
+            self.pool = pool;
+        }
         debug_assert_eq!(self.check(), Ok(()));
     }
 

@@ -6,22 +6,23 @@ use cpuset::{CgroupPath, CpuSet, NodeSet};
 use placement::memory_manager::Amounts;
 use std::fmt;
 use std::iter::Sum;
+use std::sync::Arc;
 
 /// A pod's uid: the same for the pod's whole life, also when its sandbox is created again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PodUid(pub String);
+pub struct PodUid(pub Arc<str>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SandboxId(pub String);
+pub struct SandboxId(pub Arc<str>);
 
 /// A container's id, given by the runtime; a restarted container gets a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ContainerId(pub String);
+pub struct ContainerId(pub Arc<str>);
 
 impl ContainerId {
     /// The id of a container of which only the name is known. No runtime creates an id of this form.
     pub(super) fn made_up(pod: &PodUid, container: &str) -> ContainerId {
-        ContainerId(format!("{pod}/{container}"))
+        ContainerId(format!("{pod}/{container}").into())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::books::{Books, ContainerEntry, PodEntry};
 use super::model::{PodUid, PoolKind};
 use super::policy::{Mechanism, Policy, Stance};
+use super::setting::Reach;
 use super::settings::Settings;
 use core::time::Duration;
 use cpuset::{CgroupPath, CpuSet, NodeSet};
@@ -28,7 +29,7 @@ pub(super) struct Node {
 }
 
 /// Where containers that share CPUs may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pool {
     /// Online CPUs that are exclusive to no container and in no own pool, without the isolated
     /// ones, and without the reserved ones under strict reservation. CPUs of an ended container are
@@ -43,25 +44,31 @@ pub(super) struct Pool {
     /// kubelet (kubernetes/kubernetes#141196). So these are the reserved CPUs then, or if they are
     /// offline the isolated ones that no container has. If there are none either, the set is empty,
     /// and shared containers keep their CPUs.
-    pub(super) bound: CpuSet,
+    pub(super) bound: Arc<Reach>,
     /// Where those of [`PoolKind::Reserved`] are kept: on reserved CPUs, or if all are offline on
     /// `bound`.
-    pub(super) reserved: CpuSet,
+    pub(super) reserved: Arc<Reach>,
     /// All CPUs that the machine has, online or not. Containers that cgroups keep in the pool have
     /// these in their own cpusets.
-    pub(super) possible: CpuSet,
+    pub(super) possible: Arc<Reach>,
 }
 
 impl Pool {
     /// Where the containers of a pod that share CPUs are kept. An own pool can be empty after its
     /// CPUs went offline: then they are kept where those of other pods are.
-    pub(super) fn bound_of(&self, pod: &PodEntry) -> CpuSet {
-        match (pod.own_pool(), pod.pool) {
-            (own_pool, _) if !own_pool.is_empty() => own_pool,
-            (_, PoolKind::General) if self.reserved.is_subset(&self.bound) => self.bound,
+    pub(super) fn bound_of(&self, pod: &PodEntry) -> Arc<Reach> {
+        let own_pool = pod.own_pool();
+        if !own_pool.is_empty() {
+            return Reach::shared(own_pool).into();
+        }
+        let (bound, reserved) = (&self.bound, &self.reserved);
+        match pod.pool {
+            PoolKind::General if reserved.shared.is_subset(&bound.shared) => Arc::clone(bound),
             // Under strict reservation no other container of the pool is there.
-            (_, PoolKind::General) => self.bound | (pod.left_alone_on() & self.reserved),
-            (_, PoolKind::Reserved) => self.reserved,
+            PoolKind::General => {
+                Reach::shared(bound.shared | (pod.left_alone_on() & reserved.shared)).into()
+            }
+            PoolKind::Reserved => Arc::clone(reserved),
         }
     }
 }
@@ -168,7 +175,9 @@ impl Node {
         let bound = first_nonempty(&[cpus, reserved - isolated, reserved, with_isolated]);
         let reserved = first_nonempty(&[reserved - isolated, reserved, bound]);
         let exclusive = online - self.reserved() - with_isolated;
-        Pool { cpus, exclusive, bound, reserved, possible: self.possible() }
+        let [bound, reserved, possible] =
+            [bound, reserved, self.possible()].map(|cpus| Reach::shared(cpus).into());
+        Pool { cpus, exclusive, bound, reserved, possible }
     }
 
     /// Whether the runtime has to update a pod's shared containers when the pool changes.

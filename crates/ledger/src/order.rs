@@ -11,7 +11,7 @@ use super::policy::Mechanism;
 use super::setting::{CpuSetting, Reach, Update};
 use cpuset::CpuSet;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct CpuChange<'a> {
     pub(super) entry: &'a ContainerEntry,
     /// The target setting. A step of one message may lead only to a part of it.
@@ -54,7 +54,7 @@ impl CpuChange<'_> {
     }
 
     pub(super) fn update(&self) -> Update {
-        Update { container: self.entry.id().clone(), setting: self.to }
+        Update { container: self.entry.id().clone(), setting: self.to.clone() }
     }
 
     /// The CPUs of `claimed` that it has and leaves, exclusive or not.
@@ -67,8 +67,9 @@ impl CpuChange<'_> {
     }
 
     fn step_to(&self, to: CpuSetting) -> OrderedUpdate {
+        let waits = to != self.to;
         let update = Update { container: self.entry.id().clone(), setting: to };
-        OrderedUpdate { update, waits: to != self.to }
+        OrderedUpdate { update, waits }
     }
 
     /// A step to all of its new CPUs except these; `None` if none are left.

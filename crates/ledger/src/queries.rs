@@ -1,9 +1,9 @@
 //! Queries of the ledger; none of them changes it.
 
 use super::Ledger;
-use super::books::ContainerRef;
+use super::books::{ContainerRef, containers_of};
 use super::claim::{Claim, MemoryClaim};
-use super::due;
+use super::due::{self, Targets};
 use super::model::{ContainerId, LeftAlone, Pod, PodUid};
 use super::moves::MoveTotals;
 use super::policy::{Mechanism, Stance};
@@ -66,12 +66,12 @@ impl Ledger {
     /// Where cgroups, or the runtime's updates, keep shared containers: the pool, or the reserved
     /// CPUs if the pool is empty.
     pub fn bound(&self) -> CpuSet {
-        self.pool.bound
+        self.pool.bound.shared
     }
 
     /// All CPUs that the machine has, online or not.
     pub fn possible(&self) -> CpuSet {
-        self.pool.possible
+        self.pool.possible.shared
     }
 
     pub fn mechanism(&self) -> Mechanism {
@@ -144,16 +144,19 @@ impl Ledger {
 
     /// In order of pod uid and container name.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
-        self.books.containers().filter_map(|container| self.target_of(container))
+        self.books.pods().flat_map(move |of| {
+            let targets = Targets::of(&self.node, &self.pool, of.1);
+            let target =
+                move |container| target::target(&self.node, &self.pool, &targets, container);
+            containers_of(of).filter_map(target)
+        })
     }
 
     /// `None` if the container is unknown or has ended, or the ledger does not decide about it.
     pub fn target(&self, id: &ContainerId) -> Option<Target> {
-        self.target_of(self.books.find(id)?)
-    }
-
-    fn target_of(&self, container: ContainerRef<'_>) -> Option<Target> {
-        target::target(&self.node, &self.pool, container)
+        let container = self.books.find(id)?;
+        let targets = Targets::of(&self.node, &self.pool, container.pod);
+        target::target(&self.node, &self.pool, &targets, container)
     }
 
     /// The CPUs that this container has once no update is due; `None` without exclusive ones.

@@ -3,6 +3,7 @@
 
 use super::model::{ContainerId, MilliCpu};
 use cpuset::{CpuSet, NodeSet};
+use std::sync::Arc;
 
 /// The CPUs on which a container may run; no CPU is in both sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,10 @@ impl Reach {
         !self.exclusive.is_empty()
     }
 
+    fn is_empty(&self) -> bool {
+        self.exclusive.is_empty() && self.shared.is_empty()
+    }
+
     /// This kind of use of other CPUs. CPUs that were shared stay shared.
     fn on(&self, cpus: CpuSet) -> Reach {
         if self.is_exclusive() {
@@ -47,9 +52,10 @@ impl Reach {
 
 /// The setting of a container: its CPUs, its memory nodes, its CFS quota. It has at least one CPU:
 /// the runtime would read an empty set as "no change".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuSetting {
-    reach: Reach,
+    /// Thousands of containers may have the same.
+    reach: Arc<Reach>,
     mems: Option<NodeSet>,
     limit: Option<MilliCpu>,
 }
@@ -66,9 +72,10 @@ impl CpuSetting {
     }
 
     /// `None` without any CPU.
-    pub(super) fn of(reach: Reach) -> Option<CpuSetting> {
-        let setting = CpuSetting { reach, mems: None, limit: None };
-        (!reach.all().is_empty()).then_some(setting)
+    pub(super) fn of(reach: impl Into<Arc<Reach>>) -> Option<CpuSetting> {
+        let reach = reach.into();
+        let is_empty = reach.is_empty();
+        (!is_empty).then_some(CpuSetting { reach, mems: None, limit: None })
     }
 
     /// This setting with memory on these NUMA nodes; `None` or an empty set leaves memory as it is.
@@ -82,13 +89,13 @@ impl CpuSetting {
     }
 
     /// This setting with other CPUs; `None` without any CPU.
-    pub(super) fn on(self, cpus: CpuSet) -> Option<CpuSetting> {
+    pub(super) fn on(&self, cpus: CpuSet) -> Option<CpuSetting> {
         self.reaching(self.reach.on(cpus))
     }
 
     /// This setting with this reach; `None` without any CPU.
-    pub(super) fn reaching(self, reach: Reach) -> Option<CpuSetting> {
-        (!reach.all().is_empty()).then_some(CpuSetting { reach, ..self })
+    pub(super) fn reaching(&self, reach: Reach) -> Option<CpuSetting> {
+        (!reach.is_empty()).then(|| CpuSetting { reach: reach.into(), ..*self })
     }
 
     /// The limit whose quota has to be restored, as the container shares CPUs again.
@@ -101,7 +108,7 @@ impl CpuSetting {
         self.mems
     }
 
-    pub(super) fn reach(&self) -> &Reach {
+    pub(super) fn reach(&self) -> &Arc<Reach> {
         &self.reach
     }
 

@@ -1,7 +1,7 @@
 //! Views of containers and pods for the code that writes and checks their cgroups.
 
 use super::books::{ContainerEntry, ContainerRef, Phase, PodEntry};
-use super::due::target_setting;
+use super::due::Targets;
 use super::model::{PodUid, Qos, SandboxId};
 use super::node::{Node, Pool};
 use super::note::Subject;
@@ -69,25 +69,32 @@ pub struct Deserted {
 }
 
 /// Where a container should run; `None` if it has ended or the ledger does not decide about it.
-pub(super) fn target(node: &Node, pool: &Pool, container: ContainerRef<'_>) -> Option<Target> {
-    let ContainerRef { uid, pod, entry, .. } = container;
+pub(super) fn target(
+    node: &Node,
+    pool: &Pool,
+    targets: &Targets<'_>,
+    container: ContainerRef<'_>,
+) -> Option<Target> {
+    let ContainerRef { pod, entry, .. } = container;
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
-    let setting = target_setting(node, pool, pod, entry)?;
+    let setting = targets.setting(entry)?;
     // Until others have left its new CPUs, a container keeps the applied ones.
     let applied = if entry.waits() { entry.applied.cpus() } else { None };
     let exclusive = entry.applied.exclusive().unwrap_or_default();
     let applied = applied.and_then(|cpus| setting.reaching(Reach::divided(cpus, exclusive)));
     let setting = applied.unwrap_or(setting);
-    let bound = !setting.is_exclusive() && !node.is_updated(uid);
-    let kept_from_siblings = pod.kept_from_siblings();
-    let may_use = if bound { CpuSetting::shared(pool.possible - kept_from_siblings) } else { None };
+    let bound = !setting.is_exclusive() && !targets.is_updated;
+    let kept_from_siblings = targets.kept_from_siblings;
+    let may_use =
+        if bound { CpuSetting::shared(pool.possible.shared - kept_from_siblings) } else { None };
+    let runs_on = effective_cpus(node, &targets.bound.shared, may_use.as_ref().unwrap_or(&setting));
     Some(Target {
         subject: container.subject(),
         cgroup: entry.cgroup.clone(),
         setting,
-        runs_on: effective_cpus(node, pool.bound_of(pod), &may_use.unwrap_or(setting)),
+        runs_on,
         kept_from_siblings: bound.then_some(kept_from_siblings),
         enforced_by: entry.enforced_by,
         partition: is_partition(pod, entry),
@@ -105,8 +112,8 @@ pub(super) fn reach(
     let exclusive = entry.claim()?;
     let mut shared = CpuSet::EMPTY;
     if entry.is_mixed() {
-        let setting = target_setting(node, pool, pod, entry)?;
-        shared = effective_cpus(node, pool.bound_of(pod), &setting) - exclusive;
+        let targets = Targets::of(node, pool, pod);
+        shared = effective_cpus(node, &targets.bound.shared, &targets.setting(entry)?) - exclusive;
     }
     Some(Reach { exclusive, shared })
 }
@@ -126,14 +133,14 @@ pub(super) fn holder(container: ContainerRef<'_>) -> Option<Holder> {
 /// Where a container with this setting runs, if its pod is kept within `bound`
 /// (`cpuset.cpus.effective`). A cgroup whose CPUs are all outside its parent's runs where the
 /// parent does.
-pub(super) fn effective_cpus(node: &Node, bound: CpuSet, setting: &CpuSetting) -> CpuSet {
+pub(super) fn effective_cpus(node: &Node, bound: &CpuSet, setting: &CpuSetting) -> CpuSet {
     let cpus = setting.cpus();
     let own = setting.exclusive_cpus();
     if cpus == own {
         return own;
     }
     let everywhere = node.topology.online();
-    let bound = bound & everywhere;
+    let bound = *bound & everywhere;
     let by_groups = node.mechanism != Mechanism::Runtime && !bound.is_empty();
     let parent = if by_groups { bound } else { everywhere };
     let effective = own | (cpus & parent);
@@ -191,7 +198,7 @@ pub(super) fn place<'a>(pool: &Pool, uid: &'a PodUid, pod: &'a PodEntry) -> PodP
         name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
         group: pod.group(),
         qos: pod.pod.qos,
-        bound: pool.bound_of(pod),
+        bound: pool.bound_of(pod).shared,
         own_pool: pod.own_pool(),
         kept_from_siblings: pod.kept_from_siblings(),
         containers: alive

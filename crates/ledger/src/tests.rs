@@ -90,7 +90,7 @@ impl Node {
             Call::Event(event) => (None, report(&mut self.ledger, event)),
         };
         for update in updates {
-            self.set.insert(update.container.0, update.setting.cpus());
+            self.set.insert(update.container.to_string(), update.setting.cpus());
         }
         Ok(setting)
     }
@@ -101,7 +101,7 @@ impl Node {
             pod: pod.clone(),
             container: container(pod, name, id, milli),
         })?;
-        if let Some(setting) = setting {
+        if let Some(setting) = &setting {
             self.set.insert(id.to_owned(), setting.cpus());
         }
         self.start(pod, name, id, milli);
@@ -114,19 +114,19 @@ impl Node {
     }
 
     fn stop(&mut self, id: &str) {
-        self.event(Event::Stop(ContainerId(id.to_owned()))).unwrap();
+        self.event(Event::Stop(ContainerId(id.into()))).unwrap();
         self.set.remove(id);
     }
 
     fn remove(&mut self, id: &str) {
-        self.event(Event::Remove(ContainerId(id.to_owned()))).unwrap();
+        self.event(Event::Remove(ContainerId(id.into()))).unwrap();
         self.set.remove(id);
     }
 
     /// Sends the due updates to the runtime.
     fn send_due(&mut self) {
         for update in deliver(&mut self.ledger, Channel::Runtime) {
-            self.set.insert(update.container.0, update.setting.cpus());
+            self.set.insert(update.container.to_string(), update.setting.cpus());
         }
     }
 
@@ -178,8 +178,8 @@ fn deliver(ledger: &mut Ledger, channel: Channel) -> Vec<Update> {
 
 fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
     Pod {
-        sandbox: SandboxId(format!("sandbox-{name}")),
-        uid: PodUid(format!("uid-{name}")),
+        sandbox: SandboxId(format!("sandbox-{name}").into()),
+        uid: PodUid(format!("uid-{name}").into()),
         namespace: "default".to_owned(),
         name: name.to_owned(),
         qos,
@@ -195,7 +195,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
 fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
     let amount = Some(MilliCpu(milli));
     Container::new(
-        ContainerId(id.to_owned()),
+        ContainerId(id.into()),
         pod.sandbox.clone(),
         name,
         CpuRequest { request: amount, limit: amount },
@@ -216,7 +216,7 @@ fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),
         container: "c".to_owned(),
-        id: ContainerId(id.to_owned()),
+        id: ContainerId(id.into()),
         cpus: cpus(list),
     }
 }
@@ -413,7 +413,7 @@ fn removing_the_old_instance_of_a_container_frees_nothing() {
     node.create(&a, "c", "a1", 4000).unwrap();
     node.stop("a1");
     node.create(&a, "c", "a2", 4000).unwrap();
-    node.event(Event::Remove(ContainerId("a1".to_owned()))).unwrap();
+    node.event(Event::Remove(ContainerId("a1".into()))).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
 

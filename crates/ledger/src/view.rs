@@ -1,8 +1,8 @@
 //! [`View`]: an immutable picture of the ledger's state.
 
-use super::books::{Books, ContainerRef, Phase};
+use super::books::{Books, ContainerRef, Phase, containers_of};
 use super::devices::{Device, counting};
-use super::due::target_setting;
+use super::due::Targets;
 use super::model::{ContainerId, CpuRequest, LeftAlone, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
 use super::node::{Node, Pool};
@@ -135,14 +135,13 @@ impl View {
     pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
         let mut containers = Vec::with_capacity(books.containers().count());
         let mut sets = Sets::default();
-        for container in books.containers() {
-            // The containers of a pod follow each other, so they can use the same copy.
-            let last = containers.last().map(|last: &ContainerView| &last.pod);
-            let pod = match last.filter(|pod| pod.uid == *container.uid) {
-                Some(pod) => Arc::clone(pod),
-                None => Arc::new(container.pod.pod.clone()),
-            };
-            containers.push(container_view(node, pool, pod, container, &mut sets));
+        for of in books.pods() {
+            let targets = Targets::of(node, pool, of.1);
+            let pod = Arc::new(of.1.pod.clone());
+            for container in containers_of(of) {
+                let pod = Arc::clone(&pod);
+                containers.push(container_view(node, &targets, pod, container, &mut sets));
+            }
         }
         let rebalance = node.settings.rebalance.as_ref();
         let isolated = (node.isolated() & node.topology.online()) - node.reserved();
@@ -188,16 +187,15 @@ impl Sets {
 
 fn container_view(
     node: &Node,
-    pool: &Pool,
+    targets: &Targets<'_>,
     described: Arc<Pod>,
     ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
     sets: &mut Sets,
 ) -> ContainerView {
     // Unless the ledger assigns CPUs, it decides nothing.
     let shares = || {
-        let to =
-            if node.assigns() { target_setting(node, pool, pod, entry)? } else { return None };
-        Some(effective_cpus(node, pool.bound_of(pod), &to))
+        let to = if node.assigns() { targets.setting(entry)? } else { return None };
+        Some(effective_cpus(node, &targets.bound.shared, &to))
     };
     let claim = if entry.is_mixed() { None } else { entry.claim() };
     let runs_on = claim.or_else(shares).or(entry.applied.certain_cpus());

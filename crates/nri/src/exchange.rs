@@ -413,9 +413,7 @@ pub(crate) fn legal(
     let mut last: Vec<bool> = updates
         .iter()
         .rev()
-        .map(|update| {
-            Some(&*update.container_id) != created && named.insert(update.container_id.clone())
-        })
+        .map(|update| Some(&*update.container_id) != created && named.insert(&*update.container_id))
         .collect();
     updates.retain(|_| last.pop().unwrap_or(true));
     updates

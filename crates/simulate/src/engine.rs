@@ -223,7 +223,7 @@ impl Simulation<'_> {
         let pending = std::mem::take(&mut admitted.pending);
         for (tried, at) in pending.iter().copied().enumerate() {
             let container = &pod.containers[at];
-            let id = ContainerId(format!("{number}-{at}-{}", admitted.attempts));
+            let id = ContainerId(format!("{number}-{at}-{}", admitted.attempts).into());
             admitted.attempts += 1;
             let instance = container.as_reported(id.clone(), admitted.pod.sandbox.clone());
             let create =

@@ -163,8 +163,8 @@ impl PodSpec {
     /// The pod as a runtime reports it: the budget follows from the CFS quota and shares.
     pub fn as_reported(&self, number: usize) -> Pod {
         Pod {
-            sandbox: SandboxId(format!("sandbox-{number}")),
-            uid: PodUid(format!("uid-{number}")),
+            sandbox: SandboxId(format!("sandbox-{number}").into()),
+            uid: PodUid(format!("uid-{number}").into()),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             qos: self.qos,

@@ -51,7 +51,7 @@ pub(super) fn after(topology: &Topology, settings: &Settings, claims: SavedClaim
 
 /// A claim's container as the runtime would list it.
 fn as_listed(claim: &Claim) -> (Pod, Container) {
-    let sandbox = SandboxId(claim.pod_uid.to_string());
+    let sandbox = SandboxId(claim.pod_uid.0.clone());
     let amount = u64::try_from(claim.cpus.len()).ok().map(|cpus| MilliCpu(cpus * 1000));
     let pod = Pod {
         sandbox: sandbox.clone(),

@@ -58,7 +58,7 @@ impl TestNode {
     fn create(&mut self, id: &str) -> Target {
         let decision = self.ledger.admit(create(id)).unwrap();
         self.ledger.apply(Event::Answered(decision));
-        self.ledger.target(&ContainerId(id.to_owned())).unwrap()
+        self.ledger.target(&ContainerId(id.into())).unwrap()
     }
 }
 
@@ -68,12 +68,12 @@ fn by(mechanism: Mechanism, hierarchy: Result<Hierarchy, ProbeError>) -> Enforce
 }
 
 fn create(id: &str) -> Admission {
-    let sandbox = SandboxId("sandbox".to_owned());
+    let sandbox = SandboxId("sandbox".into());
     let amount = Some(MilliCpu(2000));
     Admission::Create {
         pod: Pod {
             sandbox: sandbox.clone(),
-            uid: PodUid("pod".to_owned()),
+            uid: PodUid("pod".into()),
             namespace: "ns".to_owned(),
             name: "pod".to_owned(),
             qos: Qos::Guaranteed,
@@ -87,7 +87,7 @@ fn create(id: &str) -> Admission {
         container: Container {
             cgroup: CgroupPath::new(&format!("kubepods/pod/{id}")),
             ..Container::new(
-                ContainerId(id.to_owned()),
+                ContainerId(id.into()),
                 sandbox,
                 "c",
                 CpuRequest { request: amount, limit: amount },
@@ -131,7 +131,7 @@ fn a_pod_whose_cgroup_is_missing_is_reported_to_the_ledger() {
         let bound = node.enforcement.bind(Scope::All, &node.ledger, Instant::now());
         unbound.extend(bound.events);
     }
-    assert_eq!(unbound, [Event::Unbound([PodUid("pod".to_owned())].into())]);
+    assert_eq!(unbound, [Event::Unbound([PodUid("pod".into())].into())]);
     let directory = node.root.path().join("kubepods/pod");
     let why = format!("cgroup {} does not exist", directory.display());
     assert_eq!(node.enforcement.unbound(), [("pod".to_owned(), why)]);

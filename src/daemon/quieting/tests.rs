@@ -258,8 +258,8 @@ fn devices_that_come_and_go_are_logged_every_tenth_time() {
 /// A running container with CPUs 2-3, and CPU 4 idle for it.
 fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
     let pod = Pod {
-        sandbox: SandboxId(name.to_owned()),
-        uid: PodUid(name.to_owned()),
+        sandbox: SandboxId(name.into()),
+        uid: PodUid(name.into()),
         namespace: "ns".to_owned(),
         name: name.to_owned(),
         qos: Qos::Guaranteed,
@@ -274,7 +274,7 @@ fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
         cgroup: None,
         pod: Arc::new(pod),
         name: "c".to_owned(),
-        id: ContainerId(name.to_owned()),
+        id: ContainerId(name.into()),
         cpu: CpuRequest::default(),
         has_memory_limit: false,
         memory: None,

@@ -27,7 +27,9 @@ fn finding(name: &str, set: &str) -> DriftingContainer {
 
 fn changes(count: usize) -> Vec<Update> {
     let setting = CpuSetting::shared("4-7".parse().unwrap()).unwrap();
-    (0..count).map(|i| Update { container: ContainerId(i.to_string()), setting }).collect()
+    (0..count)
+        .map(|i| Update { container: ContainerId(i.to_string().into()), setting: setting.clone() })
+        .collect()
 }
 
 /// A watcher with its clock.

@@ -43,8 +43,8 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
             pod.limits = incoming::limits(&resources);
             Event::UpdatePod(pod).into()
         }
-        nri::Call::StopPodSandbox(pod) => Event::StopPod(SandboxId(pod.id)).into(),
-        nri::Call::RemovePodSandbox(pod) => Event::RemovePod(SandboxId(pod.id)).into(),
+        nri::Call::StopPodSandbox(pod) => Event::StopPod(SandboxId(pod.id.into())).into(),
+        nri::Call::RemovePodSandbox(pod) => Event::RemovePod(SandboxId(pod.id.into())).into(),
         nri::Call::CreateContainer(pod, container) => {
             let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
             Admission::Create { pod, container }.into()
@@ -62,11 +62,15 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
             let (pod, container) = incoming::pod_and_container(&pod, &container, on_crio);
             Admission::Update { pod, container, requested }.into()
         }
-        nri::Call::StopContainer(_, container) => Event::Stop(ContainerId(container.id)).into(),
-        nri::Call::RemoveContainer(_, container) => Event::Remove(ContainerId(container.id)).into(),
+        nri::Call::StopContainer(_, container) => {
+            Event::Stop(ContainerId(container.id.into())).into()
+        }
+        nri::Call::RemoveContainer(_, container) => {
+            Event::Remove(ContainerId(container.id.into())).into()
+        }
         nri::Call::ValidateContainerAdjustment { container, adjust, .. } => {
             let cpus = incoming::final_cpus(&container, &adjust);
-            return Asked::Validate(ContainerId(container.id), cpus);
+            return Asked::Validate(ContainerId(container.id.into()), cpus);
         }
         // The ledger does not need these, and cannot know those of a later protocol.
         nri::Call::PostCreateContainer(..)

@@ -53,8 +53,8 @@ pub(super) fn pod(
         annotations.leave_to_runtime();
     }
     Pod {
-        sandbox: SandboxId(sandbox.to_owned()),
-        uid: PodUid(uid.to_owned()),
+        sandbox: SandboxId(sandbox.into()),
+        uid: PodUid(uid.into()),
         namespace: non_empty(&pod.namespace)
             .or_else(|| label(POD_NAMESPACE_LABEL))
             .unwrap_or_default()
@@ -99,8 +99,8 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
     let sandbox = non_empty(&container.pod_sandbox_id).unwrap_or(&pod.id);
     let (described_devices, too_many_devices) = devices(container);
     Container {
-        id: ContainerId(container.id.clone()),
-        sandbox: SandboxId(sandbox.to_owned()),
+        id: ContainerId(container.id.clone().into()),
+        sandbox: SandboxId(sandbox.into()),
         name: name(container),
         kind: ContainerKind::Unknown,
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
@@ -593,7 +593,7 @@ mod tests {
         let bare = wire::PodSandbox { id: "sandbox".into(), ..Default::default() };
         assert_eq!(
             pod(&bare, None, false).uid.0,
-            "sandbox",
+            "sandbox".into(),
             "pods without uid must not be taken for one"
         );
     }

@@ -49,16 +49,20 @@ fn mount(source: &str) -> wire::Mount {
 
 /// Changes of existing containers, in the given order.
 pub fn updates(updates: &[Update]) -> Vec<wire::ContainerUpdate> {
-    updates.iter().map(update).collect()
+    // Most have the setting of the one before.
+    let runs = updates.chunk_by(|one, next| one.setting == next.setting);
+    let of_run = |run: &[Update]| {
+        let resources = run.first().map(|first| resources(&first.setting));
+        let linux =
+            wire::LinuxContainerUpdate { resources: resources.into(), ..Default::default() };
+        run.iter().map(|one| update(one, linux.clone())).collect::<Vec<_>>()
+    };
+    runs.flat_map(of_run).collect()
 }
 
-fn update(update: &Update) -> wire::ContainerUpdate {
-    let linux = wire::LinuxContainerUpdate {
-        resources: Some(resources(&update.setting)).into(),
-        ..Default::default()
-    };
+fn update(update: &Update, linux: wire::LinuxContainerUpdate) -> wire::ContainerUpdate {
     wire::ContainerUpdate {
-        container_id: update.container.0.clone(),
+        container_id: update.container.0.to_string(),
         linux: Some(linux).into(),
         // Without this, CRI-O fails the container, or the whole synchronisation, with this answer.
         ignore_failure: true,
@@ -117,8 +121,11 @@ mod tests {
         let cpu = &made.linux.resources.cpu;
         assert_eq!((cpu.quota.value, cpu.period.value), (250_000, 100_000));
         let setting = CpuSetting::exclusive("4".parse().unwrap()).unwrap();
-        let made =
-            container_adjustment(&setting.with_mems(Some([0, 3].into_iter().collect())), &[], None);
+        let made = container_adjustment(
+            &setting.clone().with_mems(Some([0, 3].into_iter().collect())),
+            &[],
+            None,
+        );
         assert_eq!(made.linux.resources.cpu.mems, "0,3");
         let made = container_adjustment(&setting.with_mems(Some(Default::default())), &[], None);
         assert_eq!(made.linux.resources.cpu.mems, "", "an empty set is never sent");

@@ -20,7 +20,7 @@ fn a_file_of_every_generation_is_read() {
     assert_eq!(claims(V3), expect);
     let state = StateFile::parse(V3.as_bytes()).unwrap();
     assert_eq!((state.policy.as_str(), state.shared.to_string()), ("static", "0-1,4".to_owned()));
-    assert_eq!(state.pods, [(PodUid("podA".to_owned()), "5-7".parse().unwrap())]);
+    assert_eq!(state.pods, [(PodUid("podA".into()), "5-7".parse().unwrap())]);
     let first = r#"{"policyName":"static","defaultCpuSet":"0-1","entries":{"id1":"2-3","id2":"4"},"checksum":0}"#;
     assert_eq!(claims(first), ["container id1 2-3", "container id2 4"]);
 }

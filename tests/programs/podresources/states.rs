@@ -15,11 +15,11 @@ const STATES: usize = 1000;
 /// Makes a random call about one of twelve pods. An invalid call is refused or ignored.
 async fn step(node: &Node, random: &mut Random) {
     let name = format!("p{}", random.below(12));
-    let id = ContainerId(format!("id-{name}"));
+    let id = ContainerId(format!("id-{name}").into());
     let amount = random.below(9) as u64 * 500;
     let qos = if random.below(4) == 0 { Qos::Burstable } else { Qos::Guaranteed };
     let (pod, container) = pod_and_container(&name, qos, amount);
-    let sandbox = SandboxId(format!("sandbox-{name}"));
+    let sandbox = SandboxId(format!("sandbox-{name}").into());
     let _ = match random.below(10) {
         0..=3 => node.daemon.event(Admission::Create { pod, container }).await,
         4 => node.daemon.event(Event::Started { pod, container }).await,

@@ -2,12 +2,13 @@
 
 use crate::model::{Container, MilliCpu};
 use crate::setting::{CpuSetting, Reach};
-use cpuset::{CpuSet, NodeSet, PackedCpuSet};
+use cpuset::{CpuSet, NodeSet};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AppliedSetting {
     /// `None` if no CPUs are set: the container may run on all of them.
-    reach: Option<PackedReach>,
+    reach: Option<Arc<Reach>>,
     certainty: Certainty,
     mems: Mems,
     quota: CfsQuota,
@@ -41,26 +42,6 @@ enum CfsQuota {
     Restored(MilliCpu),
 }
 
-/// A [`Reach`] to keep.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct PackedReach {
-    exclusive: PackedCpuSet,
-    shared: PackedCpuSet,
-}
-
-impl From<&Reach> for PackedReach {
-    fn from(Reach { exclusive, shared }: &Reach) -> PackedReach {
-        PackedReach { exclusive: exclusive.into(), shared: shared.into() }
-    }
-}
-
-impl PackedReach {
-    fn unpacked(&self) -> Reach {
-        let PackedReach { exclusive, shared } = self;
-        Reach { exclusive: exclusive.into(), shared: shared.into() }
-    }
-}
-
 impl AppliedSetting {
     /// The setting that an event reports. `mems_are_ours`: the ledger has set the memory nodes.
     pub(crate) fn reported(container: &Container, mems_are_ours: bool) -> AppliedSetting {
@@ -70,7 +51,7 @@ impl AppliedSetting {
             Some(mems) => Mems::Foreign(mems),
         };
         let quota = if container.cpu.limit.is_some() { CfsQuota::Set } else { CfsQuota::Unset };
-        let reach = container.cpus.map(|cpus| (&Reach::shared(cpus)).into());
+        let reach = container.cpus.map(|cpus| Reach::shared(cpus).into());
         AppliedSetting { reach, mems, quota, ..AppliedSetting::nothing() }
     }
 
@@ -100,7 +81,7 @@ impl AppliedSetting {
     }
 
     fn set(&mut self, now: &CpuSetting, certainty: Certainty) {
-        self.reach = Some(now.reach().into());
+        self.reach = Some(Arc::clone(now.reach()));
         self.certainty = certainty;
     }
 
@@ -113,7 +94,7 @@ impl AppliedSetting {
 
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        self.reach = Some((&Reach::shared(cpus)).into());
+        self.reach = Some(Reach::shared(cpus).into());
         self.certainty = Certainty::Set;
     }
 
@@ -127,11 +108,14 @@ impl AppliedSetting {
 
     /// Records which of the CPUs that are set are exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: CpuSet) {
-        self.reach = self.cpus().map(|cpus| (&Reach::divided(cpus, exclusive)).into());
+        self.reach = self.cpus().map(|cpus| Reach::divided(cpus, exclusive).into());
     }
 
-    fn reach(&self) -> Option<Reach> {
-        self.reach.as_ref().map(PackedReach::unpacked)
+    /// Keeps the CPUs once if another container has the same.
+    pub(super) fn share_with(&mut self, other: &AppliedSetting) {
+        if self.reach == other.reach {
+            self.reach.clone_from(&other.reach);
+        }
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -140,16 +124,22 @@ impl AppliedSetting {
 
     /// The CPUs that are set, with any certainty.
     pub(crate) fn cpus(&self) -> Option<CpuSet> {
-        self.reach().map(|reach| reach.all())
+        self.reach.as_ref().map(|reach| reach.all())
     }
 
     /// The part of the CPUs that only this container has; `None` if it has no such CPUs.
     pub(crate) fn exclusive(&self) -> Option<CpuSet> {
-        self.reach().filter(Reach::is_exclusive).map(|reach| reach.exclusive)
+        self.reach.as_ref().filter(|reach| reach.is_exclusive()).map(|reach| reach.exclusive)
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.reach().is_some_and(|reach| reach.is_exclusive())
+        self.reach.as_ref().is_some_and(|reach| reach.is_exclusive())
+    }
+
+    /// The CPUs, if they are shared ones and it is certain that the runtime has set them.
+    pub(crate) fn certain_shared(&self) -> Option<Arc<Reach>> {
+        let is_shared = self.certainty == Certainty::Set && !self.is_exclusive();
+        self.reach.clone().filter(|_| is_shared)
     }
 
     /// The CPUs, if it is certain that the runtime has set them.
@@ -182,7 +172,7 @@ impl AppliedSetting {
 
     /// Whether other CPUs are set than its target, or other ones of them are exclusive.
     pub(crate) fn differs_in_cpus(&self, target: &CpuSetting, certainty: Certainty) -> bool {
-        self.certainty < certainty || self.reach().as_ref() != Some(target.reach())
+        self.certainty < certainty || self.reach.as_ref() != Some(target.reach())
     }
 
     /// Whether the setting differs from the target, so that an update is due.

@@ -413,7 +413,7 @@ impl ContainerEntry {
     }
 
     fn with_id(id: ContainerId, name: &str, cpu: CpuRequest) -> ContainerEntry {
-        let container = Container::new(id, SandboxId(String::new()), name, cpu);
+        let container = Container::new(id, SandboxId(String::new().into()), name, cpu);
         let terms = Terms::default();
         let applied = AppliedSetting::nothing();
         let mut entry = ContainerEntry::new(&container, Mechanism::Runtime, terms, applied);

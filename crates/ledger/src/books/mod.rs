@@ -23,8 +23,8 @@ use super::note::{Subject, What};
 use super::policy::Mechanism;
 use cpuset::CpuSet;
 use placement::{Rejection, Request};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
@@ -32,7 +32,7 @@ pub(super) struct Books {
     sandboxes: BTreeMap<SandboxId, PodUid>,
     /// The container of each present instance. Ids of replaced instances are not here: their late
     /// events must not change the successor.
-    ids: BTreeMap<ContainerId, (PodUid, String)>,
+    ids: HashMap<ContainerId, (PodUid, String)>,
     /// Claims of the state file whose containers no event has named yet.
     remembered: Vec<Claim>,
     remembered_memory: Vec<MemoryClaim>,
@@ -162,7 +162,7 @@ impl Books {
     }
 }
 
-fn containers_of<'a>(
+pub(super) fn containers_of<'a>(
     (uid, pod): (&'a PodUid, &'a PodEntry),
 ) -> impl Iterator<Item = ContainerRef<'a>> + Clone {
     pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
@@ -256,7 +256,7 @@ impl Books {
         &mut self,
         uid: &PodUid,
         name: &str,
-        entry: ContainerEntry,
+        mut entry: ContainerEntry,
         change: impl FnOnce(&mut PodEntry, Option<&ContainerEntry>) -> T,
     ) -> Option<T> {
         let key = || (uid.clone(), name.to_owned());
@@ -269,6 +269,9 @@ impl Books {
             self.ids.insert(entry.id.clone(), key());
         }
         let pod = self.pod_mut(uid)?;
+        if let Some(sibling) = pod.containers.values().next() {
+            entry.applied.share_with(&sibling.applied);
+        }
         let before = pod.containers.insert(name.to_owned(), entry);
         let changed = change(pod, before.as_ref());
         // The same instance may be entered again: then its id stays.

@@ -210,11 +210,10 @@ impl PodEntry {
         if annotations.is_empty() {
             annotations = std::mem::take(&mut self.pod.annotations);
         }
-        for (new, known) in [
-            (&mut sandbox.0, &self.pod.sandbox.0),
-            (&mut namespace, &self.pod.namespace),
-            (&mut name, &self.pod.name),
-        ] {
+        if sandbox.0.is_empty() {
+            sandbox.clone_from(&self.pod.sandbox);
+        }
+        for (new, known) in [(&mut namespace, &self.pod.namespace), (&mut name, &self.pod.name)] {
             if new.is_empty() {
                 new.clone_from(known);
             }

@@ -106,7 +106,7 @@ fn a_container_starts_where_the_init_container_of_its_pod_was_moved() {
     for step in node.ledger.plan_departure().expect("a plan").steps {
         node.event(Event::Move(step)).unwrap();
     }
-    let init = node.ledger.target(&ContainerId("p0".to_owned())).unwrap().setting.cpus();
+    let init = node.ledger.target(&ContainerId("p0".into())).unwrap().setting.cpus();
     // Others take what the move has left.
     let rest = guaranteed("rest", 8000);
     node.create(&rest, "c", "rest", 8000).unwrap();
@@ -130,7 +130,7 @@ fn the_affinity_of_a_pod_does_not_follow_a_container_that_is_placed_apart() {
     assert_eq!(nodes_of(from | together), [0]);
     let step = Move {
         occasion: Occasion::Departure,
-        container: ContainerId("p0".to_owned()),
+        container: ContainerId("p0".into()),
         from,
         to: cpus("16-17"),
         outcome: MoveOutcome::Done,
@@ -209,7 +209,7 @@ fn no_container_gets_cpus_that_a_resized_shared_container_leaves_last() {
     node.event(Event::Settings(reserved)).unwrap();
     let before = node.set["s"];
     let decision = admit(&mut node.ledger, resized(&s, "c", "s", 500, 700)).unwrap();
-    for update in decision.due.updates.iter().filter(|update| update.container.0 == "a") {
+    for update in decision.due.updates.iter().filter(|update| &*update.container.0 == "a") {
         let both = update.setting.exclusive_cpus() & before;
         assert!(
             both.is_empty(),

@@ -11,8 +11,8 @@ fn events_missing_or_in_any_order_lose_no_cpus_and_assign_none_twice() {
         Event::RunPod(a.clone()).into(),
         create.into(),
         Event::Started { pod: a.clone(), container: container(&a, "c", "1", 4000) }.into(),
-        Event::Stop(ContainerId("1".to_owned())).into(),
-        Event::Remove(ContainerId("1".to_owned())).into(),
+        Event::Stop(ContainerId("1".into())).into(),
+        Event::Remove(ContainerId("1".into())).into(),
         Event::StopPod(a.sandbox.clone()).into(),
     ];
     let mut before = Node::new();
@@ -99,7 +99,7 @@ fn late_events_of_a_replaced_instance_change_nothing() {
     let requested = RequestedUpdate { cpu: late("1").cpu, ..RequestedUpdate::default() };
     node.event(Admission::Update { pod: a.clone(), container: late("1"), requested }).unwrap();
     node.stop("1");
-    node.event(Event::Remove(ContainerId("1".to_owned()))).unwrap();
+    node.event(Event::Remove(ContainerId("1".into()))).unwrap();
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
     node.stop("unknown");
     node.check("s", "0-1,6-15");

@@ -80,7 +80,7 @@ fn a_container_that_no_group_binds_is_updated() {
     let mut node = groups();
     create(&mut node, &with_cgroup(pod("s", Qos::Burstable, 100)), "s", 100);
     create(&mut node, &with_cgroup(pod("t", Qos::Burstable, 100)), "t", 100);
-    node.ledger.apply(Event::Unbound([PodUid("uid-t".to_owned())].into()));
+    node.ledger.apply(Event::Unbound([PodUid("uid-t".into())].into()));
     create(&mut node, &with_cgroup(guaranteed("a", 4000)), "a", 4000);
     node.check("t", "0-1,6-15");
     assert_eq!(node.set.get("s"), None);

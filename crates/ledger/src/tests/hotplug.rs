@@ -12,7 +12,7 @@ pub(super) fn machine_without(offline: &str) -> Topology {
 /// Makes exactly these CPUs offline, and sends the updates with the next answer.
 fn set_offline(node: &mut Node, offline: &str) {
     node.event(Event::Machine(machine_without(offline))).unwrap();
-    node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
+    node.event(Event::Stop(ContainerId("any".into()))).unwrap();
 }
 
 fn busy_node() -> (Node, Pod) {

@@ -39,7 +39,11 @@ fn an_event_without_a_pod_is_matched_by_its_container() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
-    let unnamed = Pod { sandbox: SandboxId(String::new()), uid: PodUid(String::new()), ..stub(&a) };
+    let unnamed = Pod {
+        sandbox: SandboxId(String::new().into()),
+        uid: PodUid(String::new().into()),
+        ..stub(&a)
+    };
     node.start(&unnamed, "another name", "1", 4000);
     let update = Admission::Update {
         pod: unnamed,
@@ -102,7 +106,7 @@ fn a_known_container_stays_in_its_pod() {
 fn a_pod_ends_with_the_sandbox_that_has_its_containers() {
     let a = guaranteed("a", 4000);
     let b = guaranteed("b", 4000);
-    let dead = Pod { sandbox: SandboxId("dead".to_owned()), ..a.clone() };
+    let dead = Pod { sandbox: SandboxId("dead".into()), ..a.clone() };
     for pods in [[dead.clone(), a.clone()], [a.clone(), dead.clone()]] {
         for created_at in [None, Some(7)] {
             let mut node = Node::new();

@@ -142,7 +142,7 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
 fn cpus_that_a_kubelet_before_1_18_recorded_by_id_are_adopted() {
     let a = guaranteed("a", 4000);
     let mut node = Node::new();
-    let of = Named::Id(ContainerId("a".to_owned()));
+    let of = Named::Id(ContainerId("a".into()));
     let claims = vec![KubeletClaim { of, cpus: cpus("9-12") }];
     node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
     node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();

@@ -21,7 +21,7 @@ fn reserving(list: &str, policy: Policy) -> Settings {
 fn logged_losses(node: &mut Node, id: &str) -> usize {
     let notes = node.ledger.take_notes();
     let losses = notes.iter().filter(|note| matches!(note.what, What::LeftShared(_)));
-    losses.filter(|note| note.warning && note.subject.id.0 == id).count()
+    losses.filter(|note| note.warning && &*note.subject.id.0 == id).count()
 }
 
 #[test]
@@ -56,9 +56,12 @@ fn a_container_that_loses_its_exclusive_cpus_is_logged_once() {
 
 /// A container's update in the next answer.
 fn next_update(node: &mut Node, id: &str) -> Option<CpuSetting> {
-    let event = Event::Stop(ContainerId("any".to_owned()));
+    let event = Event::Stop(ContainerId("any".into()));
     let updates = report(&mut node.ledger, event);
-    updates.into_iter().find(|update| update.container.0 == id).map(|update| update.setting)
+    updates
+        .into_iter()
+        .find(|update| &*update.container.0 == id)
+        .map(|update| update.setting.clone())
 }
 
 /// The CFS quota is lifted while a container has exclusive CPUs, as it could only throttle these.
@@ -80,10 +83,10 @@ fn a_container_that_shares_again_gets_its_limit_back() {
         assert!(!setting.is_exclusive());
         assert_eq!(setting.limit(), four);
         // The setting has the limit until a resize, with which the kubelet sets a new quota.
-        let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
+        let target = node.ledger.target(&ContainerId("a".into())).unwrap();
         assert_eq!(target.setting, setting);
         resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
-        let resized = node.ledger.target(&ContainerId("a".to_owned())).unwrap().setting;
+        let resized = node.ledger.target(&ContainerId("a".into())).unwrap().setting;
         assert_eq!((resized.is_exclusive(), resized.limit()), (false, None));
     }
     // A list has no limit, because the quota is lifted: the state file has it.
@@ -98,8 +101,10 @@ fn a_container_that_shares_again_gets_its_limit_back() {
         let mut ledger = Ledger::new(machine(2, 8), settings, busy.ledger.claims().collect());
         let event = Event::Synchronize { pods: pods.clone(), containers: containers.clone() };
         let updates = report(&mut ledger, event);
-        let setting =
-            updates.iter().find(|update| update.container.0 == "a").map(|update| update.setting);
+        let setting = updates
+            .iter()
+            .find(|update| &*update.container.0 == "a")
+            .map(|update| update.setting.clone());
         assert_eq!(setting.map(|setting| setting.limit()), expect);
     }
 }
@@ -138,11 +143,11 @@ fn an_unpinning_that_was_not_sent_stays_due() {
     let lost = node.ledger.admit(creation).unwrap();
     assert_eq!(lost.setting(), None, "it was never pinned");
     let due = [Update {
-        container: ContainerId("s".to_owned()),
+        container: ContainerId("s".into()),
         setting: CpuSetting::shared("0-15".parse().unwrap()).unwrap(),
     }];
     assert_eq!(lost.due.updates, due);
-    let stop = Event::Stop(ContainerId("other".to_owned()));
+    let stop = Event::Stop(ContainerId("other".into()));
     assert_eq!(report(&mut node.ledger, stop), due);
     node.start(&s, "c", "s", 100);
 }

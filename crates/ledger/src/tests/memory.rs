@@ -234,7 +234,7 @@ fn a_restarted_container_keeps_its_memory() {
     assert_eq!(run(&mut node, "c", 2000, 8).unwrap_err(), expect);
     let a = limited("a", 2000, 8);
     let again = limited_container(&a, "c", 2000, 8);
-    let again = Container { id: ContainerId("again".to_owned()), ..again };
+    let again = Container { id: ContainerId("again".into()), ..again };
     assert_eq!(create(&mut node, &a, again).unwrap(), "2-3 on 0");
     node.stop_pod(&a);
     check(&node, &["uid-b/c: 8 on 1"]);
@@ -392,7 +392,7 @@ fn memory_that_moves_to_a_starting_container_is_sent_again_after_its_start() {
     let app = limited_container(&a, "app", 500, 8);
     node.event(Admission::Create { pod: a.clone(), container: app.clone() }).unwrap();
     let on_0 = [Some(nodes(&[0]))];
-    node.ledger.apply(Event::Stop(ContainerId("a-init".to_owned())));
+    node.ledger.apply(Event::Stop(ContainerId("a-init".into())));
     check(&node, &["uid-a/app: 8 on 0"]);
     assert_eq!(sent_mems(&mut node), on_0);
     assert_eq!(sent_mems(&mut node), []);
@@ -465,7 +465,7 @@ fn a_container_moves_only_where_its_memory_has_room() {
         node.send_due();
         let step = Move {
             occasion: Occasion::Departure,
-            container: ContainerId("a-c".to_owned()),
+            container: ContainerId("a-c".into()),
             from: cpus("2-3"),
             to: cpus("10-11"),
             outcome: MoveOutcome::Done,
@@ -580,7 +580,7 @@ impl World {
         }
         let name = if has_init && !living.init_has_ended { "init" } else { "app" };
         let container = limited_container(&living.pod, name, milli, memory);
-        let container = Container { id: ContainerId(number.to_string()), ..container };
+        let container = Container { id: ContainerId(number.to_string().into()), ..container };
         let pod = living.pod.clone();
         let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let Ok(setting) = self.node.event(create) else { return };

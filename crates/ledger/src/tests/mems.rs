@@ -29,7 +29,7 @@ fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> CpuSettin
     let container = container(pod, "c", id, from);
     let update = Admission::Update { pod: pod.clone(), container, requested };
     let mut updates = admit(&mut node.ledger, update).unwrap().due.updates.into_iter();
-    updates.find(|update| update.container.0 == id).unwrap().setting
+    updates.find(|update| &*update.container.0 == id).unwrap().setting
 }
 
 #[test]

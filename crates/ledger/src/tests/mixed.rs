@@ -7,7 +7,7 @@ use cpuset::CgroupPath;
 const MIXED: &[(&str, &str)] = &[("cpus", "exclusive+shared")];
 
 fn reach(node: &Node, id: &str) -> (String, String) {
-    let reach = node.ledger.reach(&ContainerId(id.to_owned())).unwrap();
+    let reach = node.ledger.reach(&ContainerId(id.into())).unwrap();
     (reach.exclusive.to_string(), reach.shared.to_string())
 }
 
@@ -29,7 +29,7 @@ fn a_mixed_container_has_its_own_cpus_and_follows_the_pool() {
     node.stop_pod(&guaranteed("b", 4000));
     let mut due = deliver(&mut node.ledger, Channel::Runtime);
     due.sort_by(|one, other| one.container.cmp(&other.container));
-    let due = due.iter().map(|update| (update.container.0.as_str(), update.setting.cpus()));
+    let due = due.iter().map(|update| (&*update.container.0, update.setting.cpus()));
     let due: Vec<_> = due.map(|(id, cpus)| (id, cpus.to_string())).collect();
     assert_eq!(due, [("a", "0-15".to_owned()), ("s", "0-1,4-7,9-15".to_owned())]);
 }
@@ -67,7 +67,7 @@ fn the_cpuset_of_a_mixed_container_under_groups_does_not_depend_on_the_pool() {
     node.check("a-m", "0-3,6-15");
     node.create(&guaranteed("b", 2000), "c", "b", 2000).unwrap();
     node.check("a-m", "0-3,6-15");
-    let target = node.ledger.target(&ContainerId("a-m".to_owned())).unwrap();
+    let target = node.ledger.target(&ContainerId("a-m".into())).unwrap();
     assert_eq!(target.runs_on.to_string(), "0-3,8-15");
     assert_eq!(target.setting.exclusive_cpus().to_string(), "2-3");
 }
@@ -77,7 +77,7 @@ fn a_mixed_container_is_no_partition() {
     let mut node = node();
     node.ledger.apply(Event::Mechanism(Mechanism::Partitions));
     node.create(&asking(guaranteed("a", 2000), MIXED), "c", "a", 2000).unwrap();
-    let target = node.ledger.target(&ContainerId("a".to_owned())).unwrap();
+    let target = node.ledger.target(&ContainerId("a".into())).unwrap();
     assert_eq!(target.enforced_by, Mechanism::Groups);
     assert!(!target.is_partition());
 }

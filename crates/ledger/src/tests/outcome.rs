@@ -34,7 +34,7 @@ fn an_outcome_names_what_has_changed() {
     assert_eq!(changed(node.ledger.apply(Event::Time(Duration::from_secs(1)))), [""; 0]);
     let step = Move {
         occasion: Occasion::Departure,
-        container: ContainerId("a".to_owned()),
+        container: ContainerId("a".into()),
         from: cpus("2-5"),
         to: cpus("8-11"),
         outcome: MoveOutcome::Done,
@@ -44,7 +44,7 @@ fn an_outcome_names_what_has_changed() {
     assert_eq!(changed(moved), ["claims", "reach", "due", "freed", "moved"]);
     assert_eq!(changed(node.ledger.apply(Event::Move(step))), ["due"]);
     // The CPUs of the stopped container are lent to the pool.
-    let stop = Event::Stop(ContainerId("a".to_owned()));
+    let stop = Event::Stop(ContainerId("a".into()));
     assert_eq!(changed(node.ledger.apply(stop)), ["reach", "due"]);
     let end = Event::StopPod(a.sandbox);
     assert_eq!(changed(node.ledger.apply(end)), ["claims", "reach", "due", "freed"]);

@@ -133,7 +133,7 @@ fn a_pod_whose_cpus_are_not_free_is_refused_and_leaves_nothing_behind() {
     })
     .unwrap();
     assert_eq!(claims(&node, &small).len(), 1);
-    node.event(Event::Revoked(ContainerId("s".to_owned()))).unwrap();
+    node.event(Event::Revoked(ContainerId("s".into()))).unwrap();
     assert_eq!(claims(&node, &small), Vec::<String>::new());
 }
 
@@ -438,7 +438,7 @@ fn the_cgroup_of_a_pod_is_kept_on_its_own_pool() {
         assert_eq!(bounds(&node), ["2-5", "0-1,6-15"]);
         assert_eq!(create_in_cgroup(&mut node, &a, "own", 2000), "2-3");
         assert_eq!(bounds(&node), ["4-5", "0-1,6-15"]);
-        let target = node.ledger.target(&ContainerId("half".to_owned())).unwrap();
+        let target = node.ledger.target(&ContainerId("half".into())).unwrap();
         // In the kubelet containers of the pod run on its slices.
         assert_eq!(target.runs_on.to_string(), "4-5");
         assert_eq!(target.kept_from_siblings.unwrap().to_string(), "2-3");
@@ -618,7 +618,7 @@ proptest! {
                 prop_assert_eq!(all.to_string(), "2-5");
             }
             for one in &node.ledger.view().containers {
-                let set = node.set.get(&one.id.0).filter(|_| one.phase != Phase::Ended);
+                let set = node.set.get(&*one.id.0).filter(|_| one.phase != Phase::Ended);
                 prop_assert!(set.is_none_or(|set| *set == *one.runs_on), "{} {set:?}", one.id.0);
             }
         }

@@ -8,7 +8,7 @@ fn partitions() -> Node {
 }
 
 fn target(node: &Node, id: &str) -> Target {
-    node.ledger.target(&ContainerId(id.to_owned())).unwrap()
+    node.ledger.target(&ContainerId(id.into())).unwrap()
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_refused_partition_is_enforced_by_groups() {
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 2000).unwrap();
-    node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("a".into())));
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     // Groups keep others off in any case: b still has its partition.
     assert_eq!(node.ledger.bound().to_string(), "0-1,8-15");
@@ -67,7 +67,7 @@ fn a_refused_partition_is_enforced_by_groups() {
     node.create(&a, "c", "a2", 4000).unwrap();
     assert!(target(&node, "a2").is_partition());
     // A refusal for an unknown container changes nothing.
-    node.ledger.apply(Event::PartitionRefused(ContainerId("unknown".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("unknown".into())));
     node.check("s", "0-15");
 }
 

@@ -308,7 +308,7 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");
     }
     // Its pod cannot exceed its limit, and only whole CPUs are exclusive.
-    let second = Container { name: "d".to_owned(), id: ContainerId("d".to_owned()), ..container };
+    let second = Container { name: "d".to_owned(), id: ContainerId("d".into()), ..container };
     let three = CpuRequest { request: Some(MilliCpu(3000)), limit: None };
     let event = |container| Admission::Create { pod: burstable.clone(), container };
     let refused = node.event(event(Container { cpu: three, ..second.clone() })).unwrap_err();

@@ -104,7 +104,7 @@ fn a_container_learns_its_housekeeping_cpus() {
             let mut node = node_with(settings, Vec::new());
             let a = asking(guaranteed("a", milli), pod_options);
             node.create(&a, "c", "a", milli).unwrap();
-            let id = ContainerId("a".to_owned());
+            let id = ContainerId("a".into());
             let housekeeping = node.ledger.housekeeping(&id);
             assert_eq!(housekeeping.to_string(), expect, "{mode:?} {pod_options:?}");
             let reach = node.ledger.reach(&id).unwrap();

@@ -95,7 +95,7 @@ fn a_container_stays_if_its_pod_option_its_environment_or_its_affinity_requires_
     assert!(!moves(exposing, &[]), "its program knows its CPUs");
 
     let mut node = fragmented(with(rebalancing()), &[]);
-    node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
+    node.event(Event::BoundItself(ContainerId("two".into()))).unwrap();
     assert_eq!(planned(&mut node), None, "its threads have set their own affinities");
 
     let mut node = fragmented(with(rebalancing()), &[]);
@@ -107,7 +107,7 @@ fn a_container_stays_if_its_pod_option_its_environment_or_its_affinity_requires_
 /// Why the container of two CPUs stays, as the status shows it.
 fn stays(node: &Node) -> Option<StayReason> {
     let view = node.ledger.view();
-    view.containers.iter().find(|one| one.id.0 == "two").unwrap().stays
+    view.containers.iter().find(|one| &*one.id.0 == "two").unwrap().stays
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_step_may_use_cpus_of_an_earlier_one_when_all_reserved_cpus_are_offline() {
     node.event(Event::Machine(super::hotplug::machine_without("0-1"))).unwrap();
     let step = |id: &str, from: &str, to: &str| Move {
         occasion: Occasion::Departure,
-        container: ContainerId(id.to_owned()),
+        container: ContainerId(id.into()),
         from: cpus(from),
         to: cpus(to),
         outcome: MoveOutcome::Done,
@@ -215,7 +215,7 @@ fn a_missing_plan_names_its_reason() {
     };
     assert_eq!(why(&mut fragmented(settings(), &[])), NoPlan::Off);
     let mut node = fragmented(with(rebalancing()), &[]);
-    node.event(Event::BoundItself(ContainerId("two".to_owned()))).unwrap();
+    node.event(Event::BoundItself(ContainerId("two".into()))).unwrap();
     assert_eq!((why(&mut node), stays(&node)), (NoPlan::AllStay, Some(StayReason::OwnAffinity)));
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::AllStay));
     let exposing = Settings { expose_cpus: Exposure::Environment, ..with(rebalancing()) };
@@ -261,7 +261,7 @@ fn a_step_that_does_not_fit_changes_nothing() {
     let step = planned(&mut node).unwrap().steps.remove(0);
     let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
     for wrong in [
-        Move { container: ContainerId("unknown".to_owned()), ..step.clone() },
+        Move { container: ContainerId("unknown".into()), ..step.clone() },
         Move { from: cpus("10-11"), ..step.clone() },
         Move { to: cpus("2-4"), ..step.clone() },
         Move { to: cpus("0-1"), ..step.clone() },
@@ -312,7 +312,7 @@ fn a_container_across_caches_moves_into_one_when_others_end() {
     for step in plan.steps {
         node.event(Event::Move(step)).unwrap();
     }
-    let now = node.ledger.target(&ContainerId("split".to_owned())).unwrap().setting.cpus();
+    let now = node.ledger.target(&ContainerId("split".into())).unwrap().setting.cpus();
     assert!(now.is_subset(&"8-15".parse().unwrap()), "{now}");
     assert_eq!(node.ledger.move_totals().of(Occasion::Departure, MoveOutcome::Done), 1);
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::BudgetKept), "one of two moves is left");
@@ -355,7 +355,7 @@ fn a_staged_move_uses_no_budget_and_begins_no_min_stay() {
     let mut node = fragmented(with(slow), &[]);
     let step = |from: &str, to: &str, outcome| Move {
         occasion: Occasion::Arrival,
-        container: ContainerId("two".to_owned()),
+        container: ContainerId("two".into()),
         from: cpus(from),
         to: cpus(to),
         outcome,

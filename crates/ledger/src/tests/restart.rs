@@ -27,7 +27,7 @@ fn checkpointed_claims_stay_until_the_runtime_lists_its_containers() {
     assert!(admit(&mut node.ledger, create).unwrap().outcome.claims);
     assert_eq!(claims(&node), ["a2 2-5", "b 8-11", "gone 6"]);
     // A claim ends with its container.
-    node.event(Event::Remove(ContainerId("gone".to_owned()))).unwrap();
+    node.event(Event::Remove(ContainerId("gone".into()))).unwrap();
     assert_eq!(claims(&node), ["a2 2-5", "b 8-11"]);
     assert_eq!(node.ledger.pool().to_string(), "0-1,6-7,12-15");
 }
@@ -40,7 +40,7 @@ fn an_instance_whose_creation_was_missed_gets_the_cpus_of_its_predecessor() {
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&guaranteed("first", 2000), "c", "first", 2000).unwrap();
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "4-7");
-    node.event(Event::Remove(ContainerId("first".to_owned()))).unwrap();
+    node.event(Event::Remove(ContainerId("first".into()))).unwrap();
     node.stop("a");
     node.start(&a, "c", "missed", 4000);
     node.stop("unknown");
@@ -90,7 +90,7 @@ fn a_container_keeps_its_other_cpus_when_one_went_offline_during_a_restart() {
         assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
         // Hotplug completes a container that had too few CPUs already at the restart.
         node.event(Event::Machine(machine_without(""))).unwrap();
-        node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
+        node.event(Event::Stop(ContainerId("any".into()))).unwrap();
         node.check("a", later);
     }
 }
@@ -103,7 +103,7 @@ fn a_refused_partition_stays_enforced_by_groups_after_a_reconnect() {
     let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
-    node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("a".into())));
     assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
     let event = node.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);
     node.event(event).unwrap();

@@ -41,7 +41,7 @@ fn a_container_leaves_cpus_before_others_are_moved_onto_them() {
     node.event(reserving("0-3")).unwrap();
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-1,8-15", "a 6-7"]);
     assert!(node.ledger.waits() && node.ledger.owes());
-    let shared = ContainerId("s".to_owned());
+    let shared = ContainerId("s".into());
     assert_eq!(node.ledger.target(&shared).unwrap().setting.cpus().to_string(), "0-1,8-15");
     assert_eq!(sent(&mut node, Channel::Runtime), ["s 0-3,8-15"]);
     assert!(!node.ledger.waits() && !node.ledger.owes());
@@ -66,7 +66,7 @@ fn a_failed_cgroup_write_is_repeated() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
     let mut writes = node.ledger.due(&Channel::Groups);
-    writes.hold_back(|id| id.0 == "a");
+    writes.hold_back(|id| &*id.0 == "a");
     node.ledger.apply(Event::Sent(writes));
     assert_eq!(sent(&mut node, Channel::Groups), ["a 6-7", "s 0-3,8-15"]);
 }
@@ -124,7 +124,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
     let mut messages = Vec::new();
     for _ in 0..4 {
         let moving = entries.iter().filter(|(entry, to)| entry.applied.differs(to));
-        let changes = moving.map(|(entry, to)| CpuChange { entry, to: *to }).collect();
+        let changes = moving.map(|(entry, to)| CpuChange { entry, to: to.clone() }).collect();
         let updates = in_order(changes, None, false).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);
@@ -180,9 +180,9 @@ fn a_container_that_shared_cpus_first_leaves_those_that_others_get() {
     let mut c = entry("c", "0-3,9", false);
     let [to_a, to_b, to_c] = ["8-9", "0-1", "4-5"].map(|list| setting(list, true));
     let changes = vec![
-        CpuChange { entry: &a, to: to_a },
+        CpuChange { entry: &a, to: to_a.clone() },
         CpuChange { entry: &b, to: to_b },
-        CpuChange { entry: &c, to: to_c },
+        CpuChange { entry: &c, to: to_c.clone() },
     ];
     let first = in_order(changes, None, true);
     assert_eq!(lines(&first.updates), ["a 8", "c 2-3,9", "b 0-1"]);
@@ -225,7 +225,7 @@ fn an_exclusive_cpu_that_becomes_shared_is_left_first() {
     let shared = entry("s", "4-6", false);
     let order = |mixed: &ContainerEntry, bound| {
         let to_shared = CpuChange { entry: &shared, to: setting("3-5", false) };
-        let to_mixed = CpuChange { entry: mixed, to: after };
+        let to_mixed = CpuChange { entry: mixed, to: after.clone() };
         lines(&in_order(vec![to_shared, to_mixed], None, bound).updates)
     };
     assert_eq!(order(&mixed, false), ["s 4-5", "m 2-5"]);

@@ -60,7 +60,7 @@ mod threads;
 mod validation;
 
 pub use checks::{CheckPass, Findings};
-pub use devices::FoundDevices;
+pub use devices::{FoundDevices, ListedDevices};
 pub use executor::Executor;
 pub use main_loop::{Start, serve};
 pub use owner::Owner;

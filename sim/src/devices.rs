@@ -7,7 +7,7 @@ use crate::world::World;
 use cpuset::{CpuSet, NodeSet};
 use ledger::{Device, DeviceSource, GivenDevices, PodDevices};
 use nri::wire;
-use nri_cpu_manager::daemon::{FoundDevices, Input};
+use nri_cpu_manager::daemon::{FoundDevices, Input, ListedDevices};
 use placement::{DeviceNodes, Scope, TopologyPolicy};
 use std::collections::BTreeMap;
 use topology::sysfs::Gpu;
@@ -117,8 +117,9 @@ impl World {
         FoundDevices { gpus, kubelet }
     }
 
-    /// The kubelet's list, or a `wrong` one with other NUMA nodes, some of which do not exist.
-    fn listed_devices(&mut self, wrong: bool) -> Vec<PodDevices> {
+    /// The kubelet's list, or a `wrong` one with other NUMA nodes, some of which do not exist, with more devices than a
+    /// container can have, and with more pods than are read.
+    fn listed_devices(&mut self, wrong: bool) -> ListedDevices {
         let settings = &self.settings;
         let dice = &mut self.plugin.dice;
         let mut list = Vec::new();
@@ -128,7 +129,7 @@ impl World {
                 let node = if wrong { dice.below(64) } else { node_of(settings, device.gpu) };
                 let name = pod.slots[device.slot].name.clone();
                 containers.entry(name).or_default().devices.push(Device {
-                    name: format!("nvidia.com/gpu GPU-{}", device.gpu),
+                    name: format!("nvidia.com/gpu GPU-{}", device.gpu).into(),
                     nodes: NodeSet::of(node),
                     source: DeviceSource::Kubelet,
                 });
@@ -136,10 +137,17 @@ impl World {
             if wrong && dice.percent(30) {
                 containers.insert("unknown".to_owned(), GivenDevices::default());
             }
+            if wrong && dice.percent(10) {
+                let slot = dice.below(pod.slots.len());
+                let too_many = GivenDevices { too_many: true, ..GivenDevices::default() };
+                containers.insert(pod.slots[slot].name.clone(), too_many);
+            }
             let name = format!("pod{}", pod.id);
             list.push(PodDevices { namespace: pod.namespace.to_owned(), name, containers });
         }
-        list
+        let unread = if wrong { dice.below(list.len() + 1) } else { 0 };
+        list.truncate(list.len() - unread);
+        ListedDevices { pods: list, unread }
     }
 
     /// Checks that under `single-numa-node` a new container with visible devices has its exclusive CPUs on

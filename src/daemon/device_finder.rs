@@ -1,6 +1,8 @@
 //! [`DeviceFinder`]: asks the kubelet and NVIDIA's driver where devices are; both may take long.
 
 use super::devices::{FoundDevices, given};
+use super::result_of;
+use super::threads::{Clients, Threads};
 use crate::worker::Worker;
 use kernel::Linux;
 use podresources::Kubelet;
@@ -17,9 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct DeviceFinder {
     /// `None` if the socket's directory is not mounted into the plugin's container.
-    kubelet: Option<Kubelet>,
+    kubelet: Option<Arc<Kubelet>>,
     proc: PathBuf,
     sysfs: PathBuf,
+    /// The kubelet's side of a connection may send anything, as fast as it can.
+    clients: Clients,
     /// May hang.
     reader: Worker,
     /// Whether the thread waits for the driver. A second reading would wait as long.
@@ -27,22 +31,31 @@ pub(super) struct DeviceFinder {
 }
 
 impl DeviceFinder {
-    pub(super) fn new(kubelet: &Path, proc: &Path, sysfs: &Path, reader: Worker) -> DeviceFinder {
+    pub(super) fn new(
+        kubelet: &Path,
+        proc: &Path,
+        sysfs: &Path,
+        threads: &Threads,
+    ) -> DeviceFinder {
         let is_there = kubelet.parent().is_some_and(Path::is_dir);
         DeviceFinder {
-            kubelet: is_there.then(|| Kubelet::new(kubelet.to_owned())),
+            kubelet: is_there.then(|| Arc::new(Kubelet::new(kubelet.to_owned()))),
             proc: proc.to_owned(),
             sysfs: sysfs.to_owned(),
-            reader,
+            clients: threads.clients.clone(),
+            reader: threads.gpus.clone(),
             is_reading: Arc::default(),
         }
     }
 
     pub(super) async fn find(&self) -> FoundDevices {
         let gpus = self.read_gpus();
-        let kubelet = match &self.kubelet {
+        let kubelet = match self.kubelet.clone() {
             None => None,
-            Some(kubelet) => Some(kubelet.devices().await.map(given)),
+            Some(kubelet) => {
+                let asked = async move { kubelet.devices().await.map(given) };
+                Some(result_of(&mut self.clients.spawn(asked)).await)
+            }
         };
         let gpus = tokio::task::spawn_blocking(move || gpus?.recv_timeout(PATIENCE).ok()).await;
         FoundDevices { gpus: gpus.unwrap_or_default(), kubelet }

@@ -7,8 +7,10 @@
 use crate::view::KubeletDevices;
 use kernel::Kernel;
 use ledger::{
-    Admission, Call, Container, Device, DeviceRef, DeviceSource, Event, GivenDevices, PodDevices,
+    Admission, Call, Container, Device, DeviceRef, DeviceSource, Event, GivenDevices, MAX_DEVICES,
+    PodDevices,
 };
+use podresources::devices;
 use std::path::Path;
 use std::time::Instant;
 use topology::sysfs::{self, Gpu};
@@ -23,7 +25,15 @@ pub struct FoundDevices {
     /// `None` if the driver has not answered in time.
     pub gpus: Option<Vec<Gpu>>,
     /// The kubelet's answer, or why there is none; `None` if its socket is not mounted.
-    pub kubelet: Option<Result<Vec<PodDevices>, String>>,
+    pub kubelet: Option<Result<ListedDevices, String>>,
+}
+
+/// The kubelet's list of devices.
+#[derive(Debug)]
+pub struct ListedDevices {
+    pub pods: Vec<PodDevices>,
+    /// How many more pods the list has than are read.
+    pub unread: usize,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +78,16 @@ impl Devices {
                 self.kubelet = KubeletDevices::Unmounted;
                 None
             }
-            Some(Ok(pods)) => {
+            Some(Ok(ListedDevices { pods, unread })) => {
+                if unread > 0
+                    && let Some(times) = self.repeats.occurred("unread", now)
+                {
+                    log::warn!(
+                        "devices: the kubelet lists more pods, or longer names, than a node has: not read: {}; \
+                         their containers are placed by what drivers and /sys say{times}",
+                        wording::count(unread, "pod")
+                    );
+                }
                 if let KubeletDevices::Fails(_) = self.kubelet {
                     let line = "devices: the kubelet says again where they are";
                     if let Some(times) = self.repeats.occurred(line, now) {
@@ -118,35 +137,31 @@ impl Devices {
         });
         if let Some(gpu) = gpu {
             let nodes = [gpu.node?].into_iter().collect();
-            let name = format!("GPU {}", gpu.address);
+            let name = format!("GPU {}", gpu.address).into();
             return Some(Device { name, nodes, source: DeviceSource::Driver });
         }
         let DeviceRef::File { block, major, minor } = *described else { return None };
         let found = sysfs::located_device(kernel, sysfs, block, major, minor)?;
         let nodes = [found.node].into_iter().collect();
-        Some(Device { name: found.name, nodes, source: DeviceSource::Sysfs })
+        Some(Device { name: found.name.into(), nodes, source: DeviceSource::Sysfs })
     }
 }
 
 /// Converts the kubelet's answer for the ledger.
-pub(super) fn given(pods: Vec<podresources::devices::PodDevices>) -> Vec<PodDevices> {
-    let device = |device: podresources::devices::Device| Device {
-        name: format!("{} {}", device.resource, device.id),
-        nodes: device.nodes,
-        source: DeviceSource::Kubelet,
+pub(super) fn given(listed: devices::Listed) -> ListedDevices {
+    let device =
+        |devices::Device { name, nodes }| Device { name, nodes, source: DeviceSource::Kubelet };
+    let container = |one: devices::ContainerDevices| {
+        let devices = one.devices.into_iter().map(device).collect();
+        (one.name, GivenDevices { devices, too_many: one.too_many, has_claims: one.has_claims })
     };
-    let pod = |pod: podresources::devices::PodDevices| PodDevices {
+    let pod = |pod: devices::PodDevices| PodDevices {
         namespace: pod.namespace,
         name: pod.name,
-        containers: pod
-            .containers
-            .into_iter()
-            .filter(|one| one.has_claims || !one.devices.is_empty())
-            .map(|one| {
-                let devices = one.devices.into_iter().map(device).collect();
-                (one.name, GivenDevices { devices, has_claims: one.has_claims })
-            })
-            .collect(),
+        containers: pod.containers.into_iter().map(container).collect(),
     };
-    pods.into_iter().map(pod).collect()
+    ListedDevices { pods: listed.pods.into_iter().map(pod).collect(), unread: listed.unread }
 }
+
+// What one counts as too many has to be too many for the other.
+const _: () = assert!(devices::MAX_DEVICES == MAX_DEVICES);

@@ -88,7 +88,7 @@ impl Executor {
             config.kubelet_socket(),
             &paths.proc_root,
             &paths.sysfs_root,
-            threads.gpus.clone(),
+            threads,
         );
         let machine = Machine::read(&*kernel, &paths.sysfs_root, config)?.with_gpus(finder.gpus());
         let finder = Arc::new(finder);

@@ -1,6 +1,6 @@
 //! The podresources socket: any bytes as the kubelet's answer, and as a client's request.
 
-use podresources::{Container, Known, Pod, Readable, answer};
+use podresources::{Container, Known, Pod, Readable, answer, devices};
 use std::io;
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -36,6 +36,7 @@ static KNOWN: LazyLock<[Known; 2]> = LazyLock::new(|| {
 
 /// Any bytes as the kubelet's answer to each call. Everything but `cpu_ids` stays unchanged.
 pub fn podresources(bytes: &[u8]) {
+    let _ = devices::of_list(bytes);
     let is_pods = |level: usize, number| [POD, CONTAINER].get(level) == Some(&number);
     let is_pods_cpus = |level, number| level == 2 && number == CONTAINER_CPUS;
     for known in KNOWN.iter() {

@@ -66,6 +66,9 @@ mod fuzz_calls;
 mod go;
 mod handshake;
 mod hostile;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../programs/podresources/kubelet.rs"]
+mod kubelet;
 mod left_alone;
 mod lost;
 mod memory;

@@ -1,11 +1,13 @@
 //! The memory that the plugin's process uses for what authors can put into their pods.
 
+use crate::kubelet::Kubelet;
 use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
 use nri::wire;
 use protobuf::{CodedOutputStream, Message as _};
 use std::collections::HashMap;
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// Kubernetes' limit on the size of a pod's annotations.
 const ANNOTATIONS: usize = 256 << 10;
@@ -213,5 +215,47 @@ async fn a_container_without_exclusive_cpus_takes_little_memory() {
             peak - base < CONTAINER_KIB * count,
             "{pods} x {each}: {peak} KiB, without any {base}"
         );
+    }
+}
+
+/// The most that a list of the kubelet may take, which is up to 4 MiB long.
+const DEVICES_KIB: u64 = 16 << 10;
+
+#[tokio::test]
+async fn a_list_of_devices_takes_little_memory_and_delays_no_container() {
+    const LONGEST: usize = (4 << 20) - 64;
+    let field = |number, content: &[u8]| {
+        let mut field = Vec::new();
+        CodedOutputStream::vec(&mut field).write_bytes(number, content).unwrap();
+        field
+    };
+    let fill = |part: Vec<u8>| part.repeat(LONGEST / part.len());
+    let devices = [field(1, &[b'r'; 8000]), field(2, b"").repeat(500)].concat();
+    for (what, list) in [
+        ("pods", fill(field(1, b""))),
+        ("containers", field(1, &fill(field(3, b"")))),
+        ("containers with claims", field(1, &fill(field(3, &field(5, b""))))),
+        ("devices with a long name", field(1, &fill(field(3, &field(2, &devices))))),
+        ("nodes", field(1, &field(3, &field(2, &fill(field(3, &field(1, b""))))))),
+    ] {
+        let mut plugin = PluginProcess::start(Generation::V0_12).await;
+        self::list(&mut plugin, &[], PART).await;
+        let base = peak_kib(&plugin);
+        let answers = [("/v1.PodResourcesLister/List", Ok(list))];
+        let _kubelet = Kubelet::start(&plugin.kubelet(), answers.into());
+        let mut slowest = Duration::ZERO;
+        for at in 0..20 {
+            let id = format!("new-{at}");
+            let pod = pod(&id, 100);
+            plugin.runtime.report(wire::Event::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+            let started = Instant::now();
+            plugin.runtime.create(&pod, &container(&id, &id, 100)).await.unwrap();
+            slowest = slowest.max(started.elapsed());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let peak = peak_kib(&plugin) - base;
+        println!("{what}: {peak} KiB, a creation took {slowest:?}");
+        assert!(peak < DEVICES_KIB, "{what}: {peak} KiB");
+        assert!(slowest < Duration::from_millis(500), "{what}: a creation took {slowest:?}");
     }
 }

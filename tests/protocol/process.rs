@@ -21,8 +21,11 @@ impl PluginProcess {
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         let sysfs = dir.path().join("sys");
         fake_sysfs::write(&sysfs, &fake_sysfs::files(&machine.facts().unwrap()));
-        let config =
-            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
+        let kubelet = dir.path().join("kubelet.sock");
+        let config = format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\npodResources: {{kubelet: {}}}\n",
+            kubelet.display()
+        );
         fs::write(dir.path().join("config.yaml"), config).unwrap();
         PluginProcess::launch(Rc::new(dir), generation, "nri.sock").await
     }
@@ -64,6 +67,11 @@ impl PluginProcess {
     pub(crate) fn terminate(&self) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    }
+
+    /// Where the plugin asks the kubelet for devices.
+    pub(crate) fn kubelet(&self) -> PathBuf {
+        self.dir.path().join("kubelet.sock")
     }
 
     pub(crate) fn state_dir(&self) -> PathBuf {

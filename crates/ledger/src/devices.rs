@@ -13,14 +13,15 @@ use super::terms::Terms;
 use cpuset::NodeSet;
 use placement::{DeviceNodes, Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The most devices of a container that are read of the runtime's description.
+/// The most devices of a container that are read, of the runtime's description and of the kubelet's answer.
 pub const MAX_DEVICES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// For messages.
-    pub name: String,
+    pub name: Arc<str>,
     /// The NUMA nodes to which it is equally near; empty if they are unknown.
     pub nodes: NodeSet,
     pub source: DeviceSource,
@@ -48,7 +49,9 @@ pub struct PodDevices {
 /// The devices that the kubelet has given to a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GivenDevices {
+    /// None if there are too many.
     pub devices: Vec<Device>,
+    pub too_many: bool,
     /// Whether the container also has devices of resource claims (DRA), which are not in `devices`.
     pub has_claims: bool,
 }
@@ -98,16 +101,32 @@ impl Terms {
     }
 
     /// The rejection of a container whose NUMA affinity would be chosen without some of its devices.
-    pub(super) fn too_many_devices(&self, node: &Node, container: &Container) -> Option<Rejection> {
-        if !container.too_many_devices || !self.counts_devices(node) {
+    pub(super) fn too_many_devices(
+        &self,
+        node: &Node,
+        pod: &PodEntry,
+        container: &Container,
+    ) -> Option<Rejection> {
+        if !has_too_many(pod, container) || !self.counts_devices(node) {
             return None;
         }
+        let (which, instead) = if container.too_many_devices {
+            (
+                "device files, or GPUs in NVIDIA_VISIBLE_DEVICES",
+                "Name fewer, or set NVIDIA_VISIBLE_DEVICES to all or void",
+            )
+        } else {
+            ("devices in the kubelet's list", "Request fewer")
+        };
         let message = format!(
-            "the container has too many devices: more than {MAX_DEVICES} device files, or GPUs in NVIDIA_VISIBLE_DEVICES; \
-             its NUMA affinity depends on them. Name fewer, or set NVIDIA_VISIBLE_DEVICES to all or void"
+            "the container has too many devices: more than {MAX_DEVICES} {which}; its NUMA affinity depends on them. {instead}"
         );
         Some(Rejection::new(Reason::TopologyAffinity, message))
     }
+}
+
+fn has_too_many(pod: &PodEntry, container: &Container) -> bool {
+    container.too_many_devices || pod.given.get(&container.name).is_some_and(|given| given.too_many)
 }
 
 /// Notes, once a pod, that it has too many annotations, or this container too many devices.
@@ -115,7 +134,7 @@ pub(super) fn note_too_many(books: &mut Books, uid: &PodUid, container: &Contain
     let Some(pod) = books.pod_mut(uid) else { return };
     let (subject, what) = if pod.pod.annotations.are_too_many() {
         (pod.own_subject(), Optional::Annotations)
-    } else if container.too_many_devices {
+    } else if has_too_many(pod, container) {
         (pod.subject(container), Optional::Devices)
     } else {
         return;

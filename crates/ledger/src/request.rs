@@ -126,7 +126,7 @@ pub(super) fn granted(
     let keeps = pod.container(&container.name).is_some_and(|entry| entry.claim().is_some());
     if !keeps
         && terms.exclusive_cpus(pod.pod.qos, &container.cpu).is_some()
-        && let Some(rejection) = terms.too_many_devices(node, container)
+        && let Some(rejection) = terms.too_many_devices(node, pod, container)
     {
         return Err((rejection, None));
     }

@@ -1,6 +1,6 @@
 //! [`Kubelet`]: a client of the kubelet's podresources API.
 
-use crate::devices::{self, PodDevices};
+use crate::devices::{self, Listed};
 use crate::grpc::{self, MEDIA_TYPE, Status};
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
@@ -20,6 +20,10 @@ pub(crate) const LIST: &str = "/v1.PodResourcesLister/List";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest answer: gRPC's clients accept that by default.
 const MAX_ANSWER: usize = 4 << 20;
+/// The longest header block in bytes. A gRPC answer has some hundred.
+const MAX_HEADERS: u32 = 8 << 10;
+/// The longest reason in messages, in characters: the kubelet chooses its text.
+const MAX_REASON: usize = 300;
 /// Calls at a time, which bounds the memory for answers. The kubelet answers 100 calls a second.
 const MAX_CALLS: usize = 2;
 /// The interval of warnings that the kubelet's part is missing.
@@ -44,10 +48,11 @@ pub(crate) enum KubeletError {
 
 impl fmt::Display for KubeletError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KubeletError::Refused(status) => write!(f, "it answered {status}"),
-            KubeletError::Unreachable(why) => f.write_str(why),
-        }
+        let why = match self {
+            KubeletError::Refused(status) => format!("it answered {status}"),
+            KubeletError::Unreachable(why) => why.clone(),
+        };
+        f.write_str(&wording::shortened(&wording::printable(&why), MAX_REASON))
     }
 }
 
@@ -68,11 +73,11 @@ impl Kubelet {
         }
     }
 
-    /// The devices of each pod that the kubelet knows.
+    /// The devices of each pod that the kubelet knows. It takes milliseconds to read a long answer.
     ///
     /// # Errors
     /// Why there is no answer, after a second at most.
-    pub async fn devices(&self) -> Result<Vec<PodDevices>, String> {
+    pub async fn devices(&self) -> Result<Listed, String> {
         let answer = self.call(LIST, &[]).await.map_err(|failure| failure.to_string())?;
         devices::of_list(&answer).map_err(|_| "its answer is not a valid message".to_owned())
     }
@@ -90,6 +95,7 @@ impl Kubelet {
             let (sender, connection) = client::Builder::new()
                 .initial_window_size(1 << 20)
                 .initial_connection_window_size(MAX_ANSWER as u32)
+                .max_header_list_size(MAX_HEADERS)
                 .enable_push(false)
                 .handshake(stream)
                 .await

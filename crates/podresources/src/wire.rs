@@ -212,15 +212,29 @@ fn with_fields(
     is_replaced: impl Fn(&Field<'_>) -> bool,
     encoded: &[u8],
 ) -> Result<Vec<u8>, Malformed> {
-    let fields: Vec<Field<'_>> = Fields::of(message).collect::<Result<_, _>>()?;
-    let first = fields.iter().position(&is_replaced);
-    let after = || fields.iter().rposition(|field| field.number < number).map_or(0, |at| at + 1);
-    let (before, behind) = fields.split_at(first.unwrap_or_else(after));
+    let mut first = None;
+    let mut after = 0;
+    let mut at = 0;
+    for field in Fields::of(message) {
+        let field = field?;
+        if is_replaced(&field) {
+            first = first.or(Some(at));
+        }
+        at += field.raw.len();
+        if field.number < number {
+            after = at;
+        }
+    }
+    let (before, behind) = message.split_at(first.unwrap_or(after));
     let mut edited = Vec::with_capacity(message.len() + encoded.len());
-    before.iter().for_each(|field| edited.extend_from_slice(field.raw));
+    edited.extend_from_slice(before);
     edited.extend_from_slice(encoded);
-    let others = behind.iter().filter(|field| !is_replaced(field));
-    others.for_each(|field| edited.extend_from_slice(field.raw));
+    for field in Fields::of(behind) {
+        let field = field?;
+        if !is_replaced(&field) {
+            edited.extend_from_slice(field.raw);
+        }
+    }
     Ok(edited)
 }
 

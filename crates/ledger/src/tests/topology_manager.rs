@@ -63,7 +63,7 @@ fn node_with_devices(policy: TopologyPolicy) -> Node {
 }
 
 fn device(at: usize, source: DeviceSource) -> Device {
-    Device { name: format!("device at {at}"), nodes: NodeSet::of(at), source }
+    Device { name: format!("device at {at}").into(), nodes: NodeSet::of(at), source }
 }
 
 fn create_with_devices(
@@ -111,7 +111,8 @@ fn create_with_given(
         nodes: if at == 9 { NodeSet::EMPTY } else { NodeSet::of(at) },
         ..device(at, DeviceSource::Kubelet)
     };
-    let given = GivenDevices { devices: given.iter().map(device).collect(), has_claims };
+    let devices = given.iter().map(device).collect();
+    let given = GivenDevices { devices, has_claims, ..GivenDevices::default() };
     node.ledger.apply(Event::Devices(vec![PodDevices {
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
@@ -142,14 +143,14 @@ fn a_late_report_of_devices_is_recorded_and_moves_no_container() {
     let claims = node.ledger.claims().collect::<Vec<_>>();
     let containers = BTreeMap::from([(
         "c".to_owned(),
-        GivenDevices { devices: vec![device(1, DeviceSource::Kubelet)], has_claims: false },
+        GivenDevices { devices: vec![device(1, DeviceSource::Kubelet)], ..GivenDevices::default() },
     )]);
     let pod = guaranteed("a", 2000);
     let devices = PodDevices { namespace: pod.namespace, name: pod.name, containers };
     node.ledger.apply(Event::Devices(vec![devices]));
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), claims, "no container moves for it");
     let view = node.ledger.view();
-    let names: Vec<&str> = view.containers[0].devices.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = view.containers[0].devices.iter().map(|one| &*one.name).collect();
     assert_eq!(names, ["device at 1"]);
 }
 
@@ -281,6 +282,30 @@ fn too_many_devices_refuse_only_who_gets_cpus_near_them() {
     // Without a topology manager no device counts.
     let mut node = node_with_devices(TopologyPolicy::None);
     assert!(create(&mut node, &a, too_many(&a, "a1", 2000)).is_ok());
+}
+
+#[test]
+fn too_many_devices_of_the_kubelet_refuse_only_who_gets_cpus_near_them() {
+    let mut node = node_with_devices(TopologyPolicy::BestEffort);
+    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 500));
+    for pod in [&a, &b] {
+        node.ledger.apply(Event::RunPod(pod.clone()));
+        let too_many = GivenDevices { too_many: true, ..GivenDevices::default() };
+        let containers = BTreeMap::from([("many".to_owned(), too_many)]);
+        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+        node.ledger.apply(Event::Devices(vec![PodDevices { namespace, name, containers }]));
+    }
+    let why = node.create(&a, "many", "a1", 2000).unwrap_err();
+    assert_eq!(
+        why,
+        "TopologyAffinityError: the container has too many devices: more than 64 devices in the kubelet's list; its \
+         NUMA affinity depends on them. Request fewer"
+    );
+    assert_eq!(node.create(&a, "few", "a2", 2000).unwrap(), "2-3");
+    node.create(&b, "many", "b1", 500).unwrap();
+    let notes = node.ledger.take_notes().into_iter();
+    let noted: Vec<_> = notes.filter(|note| matches!(note.what, What::TooMany(_))).collect();
+    assert_eq!(noted.len(), 1, "{noted:?}");
 }
 
 #[test]

@@ -55,6 +55,16 @@ const HEADERS: (&str, &str) = (
     "crates/podresources/src/authority/frames/tests.rs",
     "large_frames_and_large_header_blocks_are_refused",
 );
+const KUBELET: (&str, &str) = (
+    "crates/podresources/tests/hostile_kubelet.rs",
+    "nothing_that_a_kubelet_sends_takes_long_or_much_memory",
+);
+const LONG_ANSWER: (&str, &str) =
+    ("tests/programs/podresources/devices.rs", "a_failing_kubelet_delays_no_container");
+const DEVICES_OF_ONE: (&str, &str) =
+    ("crates/podresources/src/devices.rs", "too_many_devices_are_those_of_one_container");
+const DEVICES_OF_ALL: (&str, &str) =
+    ("crates/podresources/src/devices.rs", "a_list_is_bounded_by_what_it_unfolds_to");
 const IRQBALANCE: (&str, &str) =
     ("crates/quiet/src/irqbalance/tests.rs", "a_reply_without_end_is_an_error");
 
@@ -165,6 +175,46 @@ const ROWS: &[Row] = &[
                 "one answer of each kind a second",
                 ("src/serve/render.rs", "SHARED", "Duration::from_secs(1)"),
                 READERS,
+            ),
+        ],
+    },
+    Row {
+        input: "the kubelet's podresources",
+        bounds: &[
+            bound(
+                "4 MiB",
+                ("crates/podresources/src/kubelet.rs", "MAX_ANSWER", "4 << 20"),
+                LONG_ANSWER,
+            ),
+            bound(
+                "8 KiB",
+                ("crates/podresources/src/kubelet.rs", "MAX_HEADERS", "8 << 10"),
+                KUBELET,
+            ),
+            bound(
+                "1 s",
+                ("crates/podresources/src/kubelet.rs", "PATIENCE", "Duration::from_secs(1)"),
+                KUBELET,
+            ),
+        ],
+    },
+    Row {
+        input: "devices in the kubelet's podresources",
+        bounds: &[
+            bound(
+                "64 devices",
+                ("crates/podresources/src/devices.rs", "MAX_DEVICES", "64"),
+                DEVICES_OF_ONE,
+            ),
+            bound(
+                "32 KiB a container",
+                ("crates/podresources/src/devices.rs", "MAX_OF_CONTAINER", "32 << 10"),
+                DEVICES_OF_ONE,
+            ),
+            bound(
+                "4 MiB in total",
+                ("crates/podresources/src/devices.rs", "MAX_KEPT", "4 << 20"),
+                DEVICES_OF_ALL,
             ),
         ],
     },

@@ -2,11 +2,13 @@
 
 use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
+use nri::wire::Event;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -73,5 +75,39 @@ async fn pages_are_made_by_a_thread_that_decides_nothing() {
     (0..30).for_each(|_| read_page(&plugin.state_dir()));
     let main = run_time(process, process) - main_before;
     let all = all() - all_before;
+    assert!(main < all / 5, "{main:?} of {all:?} is the time of the thread that decides");
+}
+
+/// Sends HTTP/2's pings to everyone who connects, as fast as they are read.
+fn flood(listener: UnixListener) {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        thread::spawn(move || while reader.read(&mut [0; 65536]).is_ok_and(|n| n > 0) {});
+        let mut sent = stream.write_all(&SETTINGS);
+        while sent.is_ok() {
+            sent = stream.write_all(&PING.repeat(4096));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_the_kubelet_takes_nothing_of_the_thread_that_decides() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    assert!(plugin.runtime.synchronize(&[], &[], 1).await.is_empty());
+    let listener = UnixListener::bind(plugin.kubelet()).unwrap();
+    thread::spawn(move || flood(listener));
+    let process = plugin.child.id();
+    let all = || -> Duration {
+        threads(process).into_keys().map(|thread| run_time(process, thread)).sum()
+    };
+    let (all_before, main_before) = (all(), run_time(process, process));
+    plugin.runtime.report(Event::RUN_POD_SANDBOX, &pod("a", 100), None).await.unwrap();
+    sleep(Duration::from_millis(1500)).await;
+    let main = run_time(process, process) - main_before;
+    let all = all() - all_before;
+    assert!(all > Duration::from_millis(100), "the flood was not read: {all:?}");
     assert!(main < all / 5, "{main:?} of {all:?} is the time of the thread that decides");
 }

@@ -75,6 +75,10 @@ async fn a_failing_kubelet_delays_no_container() {
         let broken = pod("a", &[&[0xff]]);
         let answers = [
             (Ok(broken), "fails: its answer is not a valid message"),
+            (
+                Ok(vec![0; (4 << 20) + 1]),
+                "fails: it answered the message is longer than 4194304 bytes (gRPC code 8)",
+            ),
             (Err((8, "too many requests")), "fails: it answered too many requests (gRPC code 8)"),
         ];
         for (answer, state) in answers {

@@ -65,6 +65,10 @@ const DEVICES_OF_ONE: (&str, &str) =
     ("crates/podresources/src/devices.rs", "too_many_devices_are_those_of_one_container");
 const DEVICES_OF_ALL: (&str, &str) =
     ("crates/podresources/src/devices.rs", "a_list_is_bounded_by_what_it_unfolds_to");
+const INTERRUPTS: (&str, &str) = (
+    "crates/quiet/src/interrupts.rs",
+    "more_interrupts_and_longer_names_than_the_bound_are_not_read",
+);
 const IRQBALANCE: (&str, &str) =
     ("crates/quiet/src/irqbalance/tests.rs", "a_reply_without_end_is_an_error");
 
@@ -143,6 +147,21 @@ const ROWS: &[Row] = &[
     Row {
         input: "a file of the kernel",
         bounds: &[bound("16 MiB", ("crates/kernel/src/lib.rs", "LONGEST", "16 << 20"), KERNEL)],
+    },
+    Row {
+        input: "interrupts to move",
+        bounds: &[
+            bound(
+                "8192",
+                ("crates/quiet/src/interrupts.rs", "MOST_INTERRUPTS", "8192"),
+                INTERRUPTS,
+            ),
+            bound(
+                "256 bytes",
+                ("crates/quiet/src/interrupts.rs", "MOST_DESCRIPTION", "256"),
+                INTERRUPTS,
+            ),
+        ],
     },
     Row {
         input: "irqbalance's reply",

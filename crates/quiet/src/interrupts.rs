@@ -11,6 +11,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
+/// The most interrupts that are read: 512 CPUs with 16 queues each have as many. Each takes some kilobytes.
+pub const MOST_INTERRUPTS: usize = 8192;
+/// The most of an interrupt's chip and names that is read, in bytes.
+const MOST_DESCRIPTION: usize = 256;
+/// The most names of an interrupt that are read.
+const MOST_NAMES: usize = 8;
+
 /// An interrupt that has a handler; all others cannot fire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interrupt {
@@ -19,12 +26,8 @@ pub struct Interrupt {
     pub names: Vec<String>,
     /// The interrupt controller.
     pub chip: String,
-    /// How often it has fired on each CPU, without the CPUs on which it has not.
-    pub counts: Vec<(usize, u64)>,
     /// Where it may fire (`smp_affinity_list`).
     pub affinity: CpuSet,
-    /// Where it does fire; `None` if the kernel does not say.
-    pub effective: Option<CpuSet>,
     /// The device's NUMA node.
     pub node: Option<usize>,
 }
@@ -33,9 +36,11 @@ pub struct Interrupt {
 pub struct Interrupts {
     /// Those with handlers, by their numbers.
     pub active: BTreeMap<u32, Interrupt>,
-    /// Those without, or without a readable affinity. An affinity outlasts a driver that stops and starts
-    /// its device.
+    /// All others: those without handlers, or without a readable affinity, and those that are not read. An affinity
+    /// outlasts a driver that stops and starts its device.
     pub idle: Vec<u32>,
+    /// How many have handlers and are not read: more than [`MOST_INTERRUPTS`].
+    pub unread: usize,
 }
 
 /// The directory of an interrupt.
@@ -52,15 +57,14 @@ pub(crate) fn affinity_file(roots: &Roots, number: u32) -> PathBuf {
 /// # Errors
 /// If one of both listings cannot be read, which says nothing about any interrupt.
 pub fn read(kernel: &dyn Kernel, roots: &Roots) -> io::Result<Interrupts> {
-    let mut lines = parse(&kernel.read(&roots.proc.join("interrupts"))?);
-    let mut interrupts = Interrupts::default();
+    let (mut lines, unread) = parse(&kernel.read(&roots.proc.join("interrupts"))?);
+    let mut interrupts = Interrupts { unread, ..Interrupts::default() };
     for (name, is_directory) in kernel.entries(&roots.proc.join("irq"))? {
         let Ok(number) = name.parse::<u32>() else { continue };
         if !is_directory {
             continue;
         }
-        let Some(mut interrupt) = lines.remove(&number).filter(|line| !line.names.is_empty())
-        else {
+        let Some(mut interrupt) = lines.remove(&number) else {
             interrupts.idle.push(number);
             continue;
         };
@@ -69,7 +73,6 @@ pub fn read(kernel: &dyn Kernel, roots: &Roots) -> io::Result<Interrupts> {
             continue;
         };
         interrupt.affinity = affinity;
-        interrupt.effective = effective(kernel, roots, number);
         let node = kernel.text(&directory(roots, number).join("node")).unwrap_or_default();
         // "-1" is no node.
         interrupt.node = node.parse().ok();
@@ -78,6 +81,7 @@ pub fn read(kernel: &dyn Kernel, roots: &Roots) -> io::Result<Interrupts> {
     Ok(interrupts)
 }
 
+/// Where an interrupt does fire; `None` if the kernel does not say.
 pub(crate) fn effective(kernel: &dyn Kernel, roots: &Roots, number: u32) -> Option<CpuSet> {
     read_set(kernel, directory(roots, number).join("effective_affinity_list")).ok()
 }
@@ -88,46 +92,45 @@ fn read_set(kernel: &dyn Kernel, path: PathBuf) -> io::Result<CpuSet> {
     set.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The numbered lines of `/proc/interrupts`, in one pass. Lines that are no interrupt's are skipped.
-fn parse(text: &[u8]) -> BTreeMap<u32, Interrupt> {
+/// The numbered lines of `/proc/interrupts` with handlers, in one pass, and how many more it has. Lines that are no
+/// interrupt's are skipped.
+fn parse(text: &[u8]) -> (BTreeMap<u32, Interrupt>, usize) {
     let mut lines = text.split(|&byte| byte == b'\n');
-    let head = String::from_utf8_lossy(lines.next().unwrap_or_default());
-    let columns: Vec<Option<usize>> = head
-        .split_ascii_whitespace()
-        .map(|title| title.strip_prefix("CPU").and_then(|cpu| cpu.parse().ok()))
-        .collect();
+    let head = lines.next().unwrap_or_default();
+    let columns = head.split(u8::is_ascii_whitespace).filter(|title| !title.is_empty()).count();
     let mut interrupts = BTreeMap::new();
-    for line in lines {
-        if let Some(interrupt) = parse_line(line, &columns) {
+    let mut unread = 0;
+    for interrupt in lines.filter_map(|line| parse_line(line, columns)) {
+        if interrupts.len() < MOST_INTERRUPTS {
             interrupts.entry(interrupt.number).or_insert(interrupt);
+        } else {
+            unread += 1;
         }
     }
-    interrupts
+    (interrupts, unread)
 }
 
-fn parse_line(line: &[u8], columns: &[Option<usize>]) -> Option<Interrupt> {
+/// `None` for a line that is no interrupt's, or has no handlers.
+fn parse_line(line: &[u8], columns: usize) -> Option<Interrupt> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let (label, mut rest) = (&line[..colon], &line[colon + 1..]);
     let number = std::str::from_utf8(label).ok()?.trim().parse().ok()?;
-    let mut counts = Vec::new();
-    for column in columns {
+    for _ in 0..columns {
         let (word, after) = split_word(rest);
-        let Some(count) = decimal(word) else { break };
-        rest = after;
-        if let (Some(cpu), 1..) = (column, count) {
-            counts.push((*cpu, count));
+        if word.is_empty() || !word.iter().all(u8::is_ascii_digit) {
+            break;
         }
+        rest = after;
     }
-    let rest = String::from_utf8_lossy(rest);
+    let rest = rest.trim_ascii_start();
+    let rest = String::from_utf8_lossy(&rest[..rest.len().min(MOST_DESCRIPTION)]);
     let (chip, rest) = next_word(&rest);
     let names = names(rest).split(", ").map(str::trim).filter(|name| !name.is_empty());
-    Some(Interrupt {
-        number,
-        names: names.map(str::to_owned).collect(),
-        chip: chip.to_owned(),
-        counts,
-        ..Interrupt::default()
-    })
+    let names: Vec<String> = names.take(MOST_NAMES).map(str::to_owned).collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(Interrupt { number, names, chip: chip.to_owned(), ..Interrupt::default() })
 }
 
 /// What follows the chip, without the number of the interrupt at the chip and its trigger:
@@ -155,13 +158,6 @@ fn split_word(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(bytes.iter().position(u8::is_ascii_whitespace).unwrap_or(bytes.len()))
 }
 
-fn decimal(word: &[u8]) -> Option<u64> {
-    if word.is_empty() || word.len() > 19 || !word.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(word.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the tests make a copy of the kernel's files")]
 mod tests {
@@ -182,20 +178,35 @@ mod tests {
         ERR:          0\nMIS:          0\n";
 
     #[test]
-    fn lines_have_counts_a_chip_and_names() {
-        let lines = parse(LISTING.as_bytes());
+    fn lines_have_a_chip_and_names() {
+        let (lines, unread) = parse(LISTING.as_bytes());
         let line = |number: u32| {
-            let Interrupt { names, chip, counts, .. } = &lines[&number];
-            (chip.as_str(), names.join("|"), counts.clone())
+            let Interrupt { names, chip, .. } = &lines[&number];
+            (chip.as_str(), names.join("|"))
         };
-        assert_eq!(line(0), ("IO-APIC", "timer".to_owned(), vec![(0, 26)]));
-        assert_eq!(line(8).2, []);
-        assert_eq!(line(24), ("PCI-MSIX-0000:00:01.0", "virtio0-config".to_owned(), vec![(2, 17)]));
-        assert_eq!(line(25), ("GICv3", "vgic|kvm timer".to_owned(), vec![(0, 3), (2, 4)]));
+        assert_eq!(line(0), ("IO-APIC", "timer".to_owned()));
+        assert_eq!(line(24), ("PCI-MSIX-0000:00:01.0", "virtio0-config".to_owned()));
+        assert_eq!(line(25), ("GICv3", "vgic|kvm timer".to_owned()));
         assert_eq!(line(26).1, "eth0");
         assert_eq!(line(27).1, "x|y|z");
-        assert_eq!(line(28).1, "");
-        assert_eq!(lines.len(), 7);
+        assert!(lines.keys().eq(&[0, 8, 24, 25, 26, 27]), "number 28 has no handler");
+        assert_eq!(unread, 0);
+    }
+
+    #[test]
+    fn more_interrupts_and_longer_names_than_the_bound_are_not_read() {
+        let mut text = "CPU0\n".to_owned();
+        for number in 0..MOST_INTERRUPTS + 3 {
+            text += &format!("{number}: 1 PCI-MSI {number}-edge {}\n", "a, ".repeat(1000));
+        }
+        let (lines, unread) = parse(text.as_bytes());
+        assert_eq!((lines.len(), unread), (MOST_INTERRUPTS, 3));
+        assert!(lines.values().all(|line| line.names.len() == MOST_NAMES));
+        let long =
+            format!("CPU0\n1: 1 {} 1-edge eth0\n2: 1 c {}", "x".repeat(300), "é".repeat(300));
+        let lines = parse(long.as_bytes()).0;
+        assert!(lines.keys().eq(&[2]), "the name of the first begins beyond the bound");
+        assert_eq!(lines[&2].names, ["é".repeat(127)]);
     }
 
     #[test]
@@ -228,10 +239,9 @@ mod tests {
         assert!(interrupts.active.keys().eq(&[8, 24, 25]));
         let virtio = &interrupts.active[&24];
         assert_eq!(virtio.affinity.to_string(), "0,2");
-        assert_eq!(virtio.effective.map(|set| set.to_string()).as_deref(), Some("2"));
+        assert_eq!(effective(&Linux, &roots, 24).map(|set| set.to_string()).as_deref(), Some("2"));
         assert_eq!(virtio.node, Some(1));
-        let vgic = &interrupts.active[&25];
-        assert_eq!((vgic.effective, vgic.node), (None, None));
+        assert_eq!((effective(&Linux, &roots, 25), interrupts.active[&25].node), (None, None));
     }
 
     #[test]
@@ -242,9 +252,8 @@ mod tests {
         for number in 0..600 {
             text += &format!("\n{number:>4}:{counts}  PCI-MSI {number}-edge      queue-{number}");
         }
-        let lines = parse(text.as_bytes());
+        let lines = parse(text.as_bytes()).0;
         assert_eq!(lines.len(), 600);
-        assert_eq!(lines[&599].counts.len(), 512);
         assert_eq!(lines[&599].names, ["queue-599"]);
     }
 

@@ -53,7 +53,7 @@ mod steer;
 
 pub use access::unwritable;
 pub use goal::{Goal, InterruptMode, QuietContainer};
-pub use interrupts::{Interrupt, Interrupts, read as read_interrupts};
+pub use interrupts::{Interrupt, Interrupts, MOST_INTERRUPTS, read as read_interrupts};
 pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance};
 pub use knobs::{CStates, Denied, KnobError, Knobs, frequency};
 pub use originals::{Originals, Setting, SettingValue};

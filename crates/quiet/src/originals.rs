@@ -98,12 +98,15 @@ pub(crate) struct Judgement {
 
 /// The content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
+struct Content<Boot, Records, Banned> {
     version: u32,
-    boot: String,
-    records: Vec<(Setting, Record)>,
-    banned: Option<Banned>,
+    boot: Boot,
+    records: Records,
+    banned: Banned,
 }
+
+/// As it is read. It is written without copies.
+type Saved = Content<String, Vec<(Setting, Record)>, Option<Banned>>;
 
 /// The default has no file, and ends with the process.
 #[derive(Debug, Default)]
@@ -126,7 +129,7 @@ impl Originals {
         let boot = kernel.text(&proc.join("sys/kernel/random/boot_id")).unwrap_or_default();
         let content = match file.read() {
             Ok(bytes) => decode(&bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Content::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Saved::default()),
             Err(error) => Err(error.to_string()),
         };
         let mut originals = Originals { file: Some(file), boot, ..Originals::default() };
@@ -205,6 +208,8 @@ impl Originals {
         let known = self.records.get(setting).filter(|record| record.before == *original);
         let mut ours = known.map(|record| record.ours.clone()).unwrap_or_default();
         if !ours.contains(target) {
+            // Almost all have one, and a value has the size of all CPUs.
+            ours.reserve_exact(1);
             ours.push(target.clone());
         }
         let record =
@@ -249,13 +254,9 @@ impl Originals {
         }
         let content = Content {
             version: VERSION,
-            boot: self.boot.clone(),
-            records: self
-                .records
-                .iter()
-                .map(|(one, record)| (one.clone(), record.clone()))
-                .collect(),
-            banned: self.banned.clone(),
+            boot: self.boot.as_str(),
+            records: self.records.iter().collect::<Vec<_>>(),
+            banned: self.banned.as_ref(),
         };
         file.replace(&serde_json::to_vec(&content)?)?;
         self.unsaved = false;
@@ -263,7 +264,7 @@ impl Originals {
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Content, String> {
+fn decode(bytes: &[u8]) -> Result<Saved, String> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
@@ -273,7 +274,7 @@ fn decode(bytes: &[u8]) -> Result<Content, String> {
     if version != VERSION {
         return Err(format!("its version is {version}, this program reads {VERSION}"));
     }
-    let content: Content = serde_json::from_slice(bytes).map_err(invalid)?;
+    let content: Saved = serde_json::from_slice(bytes).map_err(invalid)?;
     for (setting, record) in &content.records {
         let is_fit = match (setting, &record.before) {
             // A name that others may have written here is not trusted: it is a file to write.

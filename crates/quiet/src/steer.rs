@@ -168,6 +168,13 @@ impl Steering {
         let mut planned = Vec::new();
         let interrupts = match interrupts::read(kernel, &self.roots) {
             Ok(interrupts) => {
+                if interrupts.unread > 0 {
+                    let all = interrupts::MOST_INTERRUPTS + interrupts.unread;
+                    report.errors.push(format!(
+                        "only {} of {all} interrupts are read: the others may fire on exclusive CPUs",
+                        interrupts::MOST_INTERRUPTS
+                    ));
+                }
                 planned.extend(self.plan_interrupts(&interrupts, area));
                 interrupts
             }
@@ -462,12 +469,7 @@ impl Steering {
                     report.away.insert(interrupt.number, kept_off);
                 }
             }
-            let was_written = *observed != interrupt.affinity;
-            let effective = if was_written {
-                interrupts::effective(kernel, &self.roots, interrupt.number)
-            } else {
-                interrupt.effective
-            };
+            let effective = interrupts::effective(kernel, &self.roots, interrupt.number);
             let cpus = effective.unwrap_or(*observed) & area.avoided;
             let why = outcome.failed.get(&setting);
             if cpus.is_empty() && (why.is_none() || observed.is_disjoint(&area.avoided)) {

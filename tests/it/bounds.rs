@@ -69,6 +69,8 @@ const INTERRUPTS: (&str, &str) = (
     "crates/quiet/src/interrupts.rs",
     "more_interrupts_and_longer_names_than_the_bound_are_not_read",
 );
+const OBSERVED: (&str, &str) =
+    ("crates/noise/src/sample/tests.rs", "a_table_is_bounded_by_the_counters_of_watched_cpus");
 const IRQBALANCE: (&str, &str) =
     ("crates/quiet/src/irqbalance/tests.rs", "a_reply_without_end_is_an_error");
 
@@ -161,6 +163,13 @@ const ROWS: &[Row] = &[
                 ("crates/quiet/src/interrupts.rs", "MOST_DESCRIPTION", "256"),
                 INTERRUPTS,
             ),
+        ],
+    },
+    Row {
+        input: "interrupts and softirqs that are observed",
+        bounds: &[
+            bound("8 MiB", ("crates/noise/src/sample.rs", "MOST_OF_TABLE", "8 << 20"), OBSERVED),
+            bound("256 bytes", ("crates/noise/src/sample.rs", "MOST_DESCRIPTION", "256"), OBSERVED),
         ],
     },
     Row {

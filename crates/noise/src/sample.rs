@@ -27,6 +27,13 @@ pub const MOST_THREADS: usize = 16_384;
 /// has the kernel's threads, has no such limit.
 pub const MOST_OF_CGROUP: usize = 2048;
 
+/// The most memory in bytes that a table may take: counters of 300 CPUs for 3000 interrupts.
+const MOST_OF_TABLE: usize = 8 << 20;
+/// What a row of a table counts besides its texts and counters.
+const ROW: usize = 128;
+/// The most of a row's description that is read, in bytes.
+const MOST_DESCRIPTION: usize = 256;
+
 /// Where the files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
@@ -84,6 +91,7 @@ impl Visibility {
 pub enum SampleError {
     Unreadable { path: PathBuf, source: io::Error },
     NoHeader { path: PathBuf },
+    TooLarge { path: PathBuf },
 }
 
 impl fmt::Display for SampleError {
@@ -97,6 +105,12 @@ impl fmt::Display for SampleError {
                 "unexpected format of {}: the first line must name CPUs, such as CPU0",
                 path.display()
             ),
+            SampleError::TooLarge { path } => write!(
+                f,
+                "{} has more than {} MiB of counters for the watched CPUs: not observed",
+                path.display(),
+                MOST_OF_TABLE >> 20
+            ),
         }
     }
 }
@@ -105,7 +119,7 @@ impl Error for SampleError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             SampleError::Unreadable { source, .. } => Some(source),
-            SampleError::NoHeader { .. } => None,
+            SampleError::NoHeader { .. } | SampleError::TooLarge { .. } => None,
         }
     }
 }
@@ -345,6 +359,8 @@ pub(crate) struct Table {
     /// By label: a number, or a name such as `LOC`. Rows without a count for each CPU, such as `ERR`,
     /// are left out.
     pub(crate) rows: BTreeMap<String, Row>,
+    /// Whether all rows fit.
+    is_complete: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -357,14 +373,16 @@ pub(crate) struct Row {
 
 impl Table {
     /// `None` unless the first line names CPUs, and nothing else.
-    pub(crate) fn parse(text: &str, watched: &CpuSet) -> Option<Table> {
-        let mut lines = text.lines();
+    pub(crate) fn parse(text: &[u8], watched: &CpuSet) -> Option<Table> {
+        let mut lines = text.split(|&byte| byte == b'\n');
         let mut cpus = Vec::new();
+        let mut unseen = *watched;
         let mut is_kept = Vec::new();
-        for title in lines.next()?.split_ascii_whitespace() {
+        for title in str::from_utf8(lines.next()?).ok()?.split_ascii_whitespace() {
             let cpu: usize = title.strip_prefix("CPU")?.parse().ok()?;
-            let keep = watched.contains(cpu) && !cpus.contains(&cpu);
+            let keep = unseen.contains(cpu);
             if keep {
+                unseen -= CpuSet::of(cpu).ok()?;
                 cpus.push(cpu);
             }
             is_kept.push(keep);
@@ -372,28 +390,45 @@ impl Table {
         if is_kept.is_empty() {
             return None;
         }
-        let rows = lines.filter_map(|line| {
-            let (label, rest) = line.split_once(':')?;
-            Some((label.trim().to_owned(), Row::parse(rest, &is_kept)?))
-        });
-        Some(Table { rows: rows.collect(), cpus })
+        let mut table = Table { cpus, rows: BTreeMap::new(), is_complete: true };
+        let mut room = MOST_OF_TABLE;
+        for line in lines {
+            let Some((label, row)) = Row::parse(line, &is_kept) else { continue };
+            let counts = size_of_val(row.counts.as_slice());
+            let Some(rest) = room.checked_sub(ROW + label.len() + row.description.len() + counts)
+            else {
+                table.is_complete = false;
+                break;
+            };
+            room = rest;
+            table.rows.insert(label.to_owned(), row);
+        }
+        Some(table)
     }
 }
 
 impl Row {
-    fn parse(text: &str, is_kept: &[bool]) -> Option<Row> {
+    /// A row with its label.
+    fn parse<'a>(line: &'a [u8], is_kept: &[bool]) -> Option<(&'a str, Row)> {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let (label, rest) = line.split_at(colon);
+        let mut rest = rest.get(1..)?;
         let mut counts = Vec::new();
-        let mut rest = text;
         for keep in is_kept {
-            rest = rest.trim_start();
-            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-            let count = rest[..end].parse().ok()?;
+            rest = rest.trim_ascii_start();
+            let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+            let (count, after) = rest.split_at(end);
+            let count = str::from_utf8(count).ok()?.parse().ok()?;
             if *keep {
                 counts.push(count);
             }
-            rest = &rest[end..];
+            rest = after;
         }
-        Some(Row { counts, description: rest.trim().to_owned() })
+        counts.shrink_to_fit();
+        let rest = rest.trim_ascii();
+        let description = String::from_utf8_lossy(&rest[..rest.len().min(MOST_DESCRIPTION)]);
+        let label = str::from_utf8(label).ok()?.trim();
+        Some((label, Row { counts, description: description.into_owned() }))
     }
 }
 
@@ -452,9 +487,10 @@ impl Status {
 }
 
 fn read_table(kernel: &dyn Kernel, path: PathBuf, watched: &CpuSet) -> Result<Table, SampleError> {
-    match kernel.read(&path) {
-        Ok(bytes) => Table::parse(&String::from_utf8_lossy(&bytes), watched)
-            .ok_or(SampleError::NoHeader { path }),
+    match kernel.read(&path).map(|bytes| Table::parse(&bytes, watched)) {
+        Ok(Some(table)) if table.is_complete => Ok(table),
+        Ok(Some(_)) => Err(SampleError::TooLarge { path }),
+        Ok(None) => Err(SampleError::NoHeader { path }),
         Err(source) => Err(SampleError::Unreadable { path, source }),
     }
 }

@@ -31,22 +31,43 @@ fn take(files: &Files, watched: &str) -> Sample {
 
 #[test]
 fn columns_are_those_of_watched_cpus() {
-    let table = Table::parse(INTERRUPTS, &cpus("2-4")).unwrap();
+    let table = Table::parse(INTERRUPTS.as_bytes(), &cpus("2-4")).unwrap();
     assert_eq!(table.cpus, [2, 3]);
     assert_eq!(table.rows.keys().collect::<Vec<_>>(), ["0", "24", "25", "LOC", "NMI"]);
     assert_eq!(table.rows["24"].counts, [7, u64::from(u32::MAX)]);
     assert_eq!(table.rows["24"].description, "PCI-MSIX-0000:00:05.0   1-edge      nvme0q1");
     assert_eq!(table.rows["NMI"].description, "Non-maskable interrupts");
 
-    let table = Table::parse(SOFTIRQS, &cpus("1,3")).unwrap();
+    let table = Table::parse(SOFTIRQS.as_bytes(), &cpus("1,3")).unwrap();
     assert_eq!(table.cpus, [1, 3]);
     assert_eq!(table.rows["NET_RX"].counts, [12305, 8]);
 }
 
 #[test]
+fn a_table_is_bounded_by_the_counters_of_watched_cpus() {
+    let titles: String = (0..100).map(|cpu| format!(" CPU{cpu}")).collect();
+    let row = |number| format!("\n{number}:{} chip {}", " 1".repeat(100), "x".repeat(9000));
+    let text: String = std::iter::once(titles).chain((0..2000).map(row)).collect();
+    let sample = |text: &str, rows: usize, watched| {
+        let text: Vec<&str> = text.lines().take(rows + 1).collect();
+        take(&Files::host(&text.join("\n"), SOFTIRQS, &[]), watched).interrupts
+    };
+    let complete = sample(&text, 1000, "0-99").unwrap();
+    assert_eq!(complete.rows.len(), 1000);
+    assert_eq!(complete.rows["7"].description.len(), MOST_DESCRIPTION);
+    assert_eq!(sample(&text, 1700, "0-3").unwrap().rows.len(), 1700);
+    let rows: String = (0..9000).map(|at| format!("\n{at}:{} chip", " 1".repeat(100))).collect();
+    let large = text.lines().next().unwrap().to_owned() + &rows;
+    assert_eq!(
+        sample(&large, 9000, "0-99").unwrap_err(),
+        "/proc/interrupts has more than 8 MiB of counters for the watched CPUs: not observed"
+    );
+}
+
+#[test]
 fn a_table_without_cpus_in_its_first_line_is_refused() {
     for text in ["", "\n", "24: 1 2 3 chip", "CPU0 CPUx\n", "CPU0 and CPU1\n"] {
-        assert_eq!(Table::parse(text, &cpus("0-3")), None, "{text:?}");
+        assert_eq!(Table::parse(text.as_bytes(), &cpus("0-3")), None, "{text:?}");
     }
     let files = Files::host("", SOFTIRQS, &[]);
     let sample = Sample::take(&files, &Roots::default(), cpus("0")).unwrap();
@@ -186,7 +207,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let text = String::from_utf8_lossy(&bytes);
-        let _ = Table::parse(&text, &cpus("0-7"));
+        let _ = Table::parse(text.as_bytes(), &cpus("0-7"));
         let _ = Stat::parse(&text);
         let _ = Status::parse(&text);
         let _ = Membership::parse(&text, None);

@@ -446,8 +446,8 @@ impl Kernel for SimulatedKernel {
         Ok(state.fault_of(path).map_or_else(|| state.read(path).map(drop), Err)?)
     }
 
-    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
-        Ok(self.lock().begin_read().entries(path)?)
+    fn entries(&self, path: &Path) -> io::Result<kernel::Entries> {
+        Ok(Box::new(self.lock().begin_read().entries(path)?.into_iter()))
     }
 
     fn number(&self, path: &Path) -> io::Result<u64> {

@@ -465,8 +465,8 @@ impl Doctor<'_> {
 
     fn has_huge_pages(&self) -> bool {
         let pools = "/sys/kernel/mm/hugepages";
-        let sizes = self.kernel.entries(&self.at(pools)).unwrap_or_default();
-        sizes.iter().any(|(size, _)| {
+        let mut sizes = self.kernel.entries(&self.at(pools)).into_iter().flatten();
+        sizes.any(|(size, _)| {
             let pages = self.text(format!("{pools}/{size}/nr_hugepages"));
             pages.parse::<u64>().is_ok_and(|pages| pages > 0)
         })

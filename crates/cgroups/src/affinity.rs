@@ -17,8 +17,7 @@ pub(super) fn confine_self(kernel: &dyn Kernel, cpus: CpuSet) -> io::Result<()> 
 }
 
 fn set(kernel: &dyn Kernel, tasks: &Path, cpus: CpuSet) -> io::Result<()> {
-    let entries = kernel.entries(tasks)?;
-    for thread in entries.iter().filter_map(|(name, _)| name.parse().ok()) {
+    for thread in kernel.entries(tasks)?.filter_map(|(name, _)| name.parse().ok()) {
         kernel.set_affinity(thread, cpus)?;
     }
     Ok(())

@@ -251,7 +251,7 @@ impl Hierarchy {
     }
 
     fn directories(&self, path: &Path) -> impl Iterator<Item = String> + use<> {
-        let entries = self.kernel.entries(path).unwrap_or_default();
-        entries.into_iter().filter_map(|(name, is_dir)| if is_dir { Some(name) } else { None })
+        let entries = self.kernel.entries(path).into_iter().flatten();
+        entries.filter_map(|(name, is_dir)| if is_dir { Some(name) } else { None })
     }
 }

@@ -28,6 +28,9 @@ use std::path::{Path, PathBuf};
 /// No file of the kernel is longer, not even the list of all threads of a node. In bytes.
 const LONGEST: u64 = 16 << 20;
 
+/// The names in a directory, and whether each is a directory: read one by one, as others choose how many there are.
+pub type Entries = Box<dyn Iterator<Item = (String, bool)>>;
+
 /// Errors have the kernel's error number.
 pub trait Kernel: Debug + Send + Sync {
     /// The content of a regular file.
@@ -44,8 +47,8 @@ pub trait Kernel: Debug + Send + Sync {
     /// Opens a file for writing, which also checks the mount and security modules.
     fn check_writable(&self, path: &Path) -> io::Result<()>;
 
-    /// The names in a directory, and whether each is a directory.
-    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>>;
+    /// Lists a directory.
+    fn entries(&self, path: &Path) -> io::Result<Entries>;
 
     /// The inode number of a directory. A new directory with the same path gets another one.
     fn number(&self, path: &Path) -> io::Result<u64>;
@@ -110,15 +113,12 @@ impl Kernel for Linux {
         fs::OpenOptions::new().write(true).open(path).map(drop)
     }
 
-    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(path)?.flatten() {
-            // Names that the kernel and runtimes choose are UTF-8.
-            if let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) {
-                entries.push((name, kind.is_dir()));
-            }
-        }
-        Ok(entries)
+    fn entries(&self, path: &Path) -> io::Result<Entries> {
+        // Names that the kernel and runtimes choose are UTF-8.
+        let entries = fs::read_dir(path)?.flatten().filter_map(|entry| {
+            Some((entry.file_name().into_string().ok()?, entry.file_type().ok()?.is_dir()))
+        });
+        Ok(Box::new(entries))
     }
 
     fn number(&self, path: &Path) -> io::Result<u64> {

@@ -102,7 +102,7 @@ impl Kernel for Files {
         Err(io::ErrorKind::PermissionDenied.into())
     }
 
-    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
+    fn entries(&self, path: &Path) -> io::Result<kernel::Entries> {
         let mut names = BTreeSet::new();
         for file in self.files.keys() {
             if let Ok(rest) = file.strip_prefix(path) {
@@ -115,7 +115,7 @@ impl Kernel for Files {
         if names.is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(names.into_iter().collect())
+        Ok(Box::new(names.into_iter()))
     }
 
     fn number(&self, _: &Path) -> io::Result<u64> {

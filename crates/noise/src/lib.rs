@@ -45,4 +45,6 @@ mod sample;
 
 pub use difference::{InForce, Kind, Observation, Owner, PartitionInForce};
 pub use report::{Advice, ContainerNoise, CpuNoise, Finding, NoiseReport, VERSION, Verdict};
-pub use sample::{MOST_OF_CGROUP, MOST_THREADS, Roots, Sample, SampleError, Visibility};
+pub use sample::{
+    MOST_CGROUPS, MOST_OF_CGROUP, MOST_THREADS, Roots, Sample, SampleError, Visibility,
+};

@@ -6,7 +6,7 @@
 use crate::difference::{
     Amount, Cause, CpuTally, InForce, Kind, Observation, PartitionInForce, owner_of,
 };
-use crate::sample::{MOST_OF_CGROUP, MOST_THREADS, Visibility};
+use crate::sample::{MOST_CGROUPS, MOST_OF_CGROUP, MOST_THREADS, Visibility};
 use cpuset::{CpuSet, PartitionType};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -43,8 +43,8 @@ pub struct NoiseReport {
     pub visibility: Visibility,
     /// How many threads a sample has read.
     pub threads_read: usize,
-    /// How many it has not read, as there are more than [`MOST_THREADS`], or than [`MOST_OF_CGROUP`] in one cgroup:
-    /// they are not observed.
+    /// How many it has not read, as there are more than [`MOST_THREADS`], than [`MOST_OF_CGROUP`] in one cgroup, or
+    /// than those of [`MOST_CGROUPS`]: they are not observed.
     pub threads_unread: usize,
     /// How long the last sample took, at the least priority; `null` if nobody has measured it.
     pub sample_milliseconds: Option<u64>,
@@ -376,7 +376,7 @@ impl NoiseReport {
             None
         } else {
             Some(format!(
-                "{} not observed: a sample reads {MOST_OF_CGROUP} of one cgroup, and {MOST_THREADS} in all",
+                "{} not observed: a sample reads {MOST_OF_CGROUP} of one cgroup, and {MOST_THREADS} of {MOST_CGROUPS} cgroups in all",
                 count(self.threads_unread as u64, "thread")
             ))
         };

@@ -21,11 +21,15 @@ const KTHREADD: &str = "2";
 /// A pid namespace with fewer processes, none of them a kernel thread, is a container's.
 const FEW_PROCESSES: usize = 8;
 
-/// The most threads that a sample reads: about 300 bytes and 20 microseconds each.
+/// The most threads that a sample reads, and the most processes: about 300 bytes and 20 microseconds each.
 pub const MOST_THREADS: usize = 16_384;
 /// The most threads of one cgroup, so that a container with many threads hides none of others. The root cgroup, which
 /// has the kernel's threads, has no such limit.
 pub const MOST_OF_CGROUP: usize = 2048;
+/// The most cgroups whose threads a sample reads.
+pub const MOST_CGROUPS: usize = 2048;
+/// The most bytes of a cgroup's path, of which a container may make longer ones below its own.
+const LONGEST_PATH: usize = 512;
 
 /// The most memory in bytes that a table may take: counters of 300 CPUs for 3000 interrupts.
 const MOST_OF_TABLE: usize = 8 << 20;
@@ -135,7 +139,7 @@ pub struct Sample {
     pub(crate) threads: BTreeMap<ThreadId, Thread>,
     /// All other threads, which may become one of the former before the next sample.
     pub(crate) elsewhere: BTreeMap<ThreadId, Usage>,
-    /// Threads that were not read: more than [`MOST_THREADS`] or [`MOST_OF_CGROUP`].
+    /// Threads that were not read: more than [`MOST_THREADS`], [`MOST_OF_CGROUP`] or those of [`MOST_CGROUPS`].
     pub(crate) unread: usize,
 }
 
@@ -149,8 +153,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn name(&mut self, name: String) -> Arc<str> {
-        if let Some(known) = self.names.get(name.as_str()) {
+    fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.get(name) {
             return Arc::clone(known);
         }
         let name: Arc<str> = name.into();
@@ -193,7 +197,8 @@ impl Sample {
             elsewhere: BTreeMap::new(),
             unread: 0,
         };
-        let processes = numbered(kernel, &roots.processes);
+        let (processes, unread) = numbered(kernel, &roots.processes, MOST_THREADS);
+        sample.unread = unread;
         sample.visibility = visibility(kernel, &roots.processes, processes.len());
         if sample.visibility != Visibility::InterruptsOnly {
             let mut shared = Shared::default();
@@ -213,27 +218,28 @@ impl Sample {
         shared: &mut Shared,
     ) {
         let directory = roots.processes.join(process.to_string());
-        let mut threads = numbered(kernel, &directory.join("task"));
         let text = read(kernel, &directory.join("cgroup")).unwrap_or_default();
         let cgroup = Membership::parse(&text, roots.cgroup_namespace.as_ref());
         let (cgroup, of_cgroup) = match shared.of_cgroup.get_key_value(&cgroup) {
             Some((known, count)) => (Arc::clone(known), *count),
-            None => (Arc::new(cgroup), 0),
+            None if shared.of_cgroup.len() < MOST_CGROUPS => (Arc::new(cgroup), 0),
+            None => {
+                self.unread += numbered(kernel, &directory.join("task"), 0).1;
+                return;
+            }
         };
         let read_threads = self.threads.len() + self.elsewhere.len();
         let mut room = MOST_THREADS.saturating_sub(read_threads);
         if !cgroup.path.is_empty() {
             room = room.min(MOST_OF_CGROUP.saturating_sub(of_cgroup));
         }
-        self.unread += threads.len().saturating_sub(room);
-        threads.truncate(room);
+        let (threads, unread) = numbered(kernel, &directory.join("task"), room);
+        self.unread += unread;
         shared.of_cgroup.insert(Arc::clone(&cgroup), of_cgroup + threads.len());
         for thread in threads {
             let files = directory.join("task").join(thread.to_string());
-            let Some(stat) = read(kernel, &files.join("stat")).and_then(|text| Stat::parse(&text))
-            else {
-                continue;
-            };
+            let Some(stat) = read(kernel, &files.join("stat")) else { continue };
+            let Some(stat) = Stat::parse(&stat) else { continue };
             let Some(status) =
                 read(kernel, &files.join("status")).and_then(|text| Status::parse(&text))
             else {
@@ -295,7 +301,7 @@ pub(crate) struct Usage {
 /// The cgroup of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Membership {
-    /// Without a slash at either end; empty for the root.
+    /// Without a slash at either end; empty for the root. At most [`LONGEST_PATH`] of its bytes.
     pub(crate) path: String,
     /// Whether only the end of the path is known: `/proc` shows `..` for cgroups above the program's
     /// own cgroup namespace.
@@ -322,6 +328,8 @@ impl Membership {
         let path = cpuset.or(unified).unwrap_or_default().trim_matches('/');
         // The kernel appends this to the path of a removed cgroup.
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        let end = (0..=LONGEST_PATH).rev().find(|&end| path.is_char_boundary(end));
+        let path = &path[..end.unwrap_or_default()];
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let above = parts.iter().take_while(|part| **part == "..").count();
         parts.drain(..above);
@@ -434,16 +442,16 @@ impl Row {
 
 /// What `/proc/PID/task/TID/stat` says.
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    name: String,
+struct Stat<'a> {
+    name: &'a str,
     is_kernel: bool,
     ticks: u64,
     started: u64,
     last_cpu: usize,
 }
 
-impl Stat {
-    fn parse(text: &str) -> Option<Stat> {
+impl Stat<'_> {
+    fn parse(text: &str) -> Option<Stat<'_>> {
         // The name has any characters, also parentheses and newlines. Only numbers come behind it.
         let (head, tail) = text.rsplit_once(')')?;
         let (_, name) = head.split_once('(')?;
@@ -451,7 +459,7 @@ impl Stat {
         // proc(5) counts from 1, and the first field behind the name is number 3.
         let field = |number: usize| -> Option<u64> { fields.get(number - 3)?.parse().ok() };
         Some(Stat {
-            name: name.to_owned(),
+            name,
             is_kernel: field(9)? & PF_KTHREAD != 0,
             ticks: field(14)?.saturating_add(field(15)?),
             started: field(22)?,
@@ -501,29 +509,26 @@ fn read(kernel: &dyn Kernel, path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The directories with a number as their name, ascending; none if the directory has vanished.
-fn numbered(kernel: &dyn Kernel, directory: &Path) -> Vec<u32> {
-    let entries = kernel.entries(directory).unwrap_or_default();
-    let mut numbers: Vec<u32> = entries
-        .iter()
-        .filter_map(|(name, is_dir)| if *is_dir { name.parse().ok() } else { None })
-        .collect();
-    numbers.sort_unstable();
-    numbers
+/// The first directories with a number as their name, `most` of them, and how many more there are; none if the
+/// directory has vanished.
+fn numbered(kernel: &dyn Kernel, directory: &Path, most: usize) -> (Vec<u32>, usize) {
+    let entries = kernel.entries(directory).into_iter().flatten();
+    let mut numbers =
+        entries.filter_map(|(name, is_dir)| if is_dir { name.parse().ok() } else { None });
+    let first = numbers.by_ref().take(most).collect();
+    (first, numbers.count())
 }
 
 fn visibility(kernel: &dyn Kernel, root: &Path, processes: usize) -> Visibility {
-    let stat = |process: &str| {
-        let text = read(kernel, &root.join(process).join("stat"))?;
-        Stat::parse(&text)
-    };
-    if stat(KTHREADD).is_some_and(|stat| stat.is_kernel) {
+    // Without the file there are no fields.
+    let stat = |process: &str| read(kernel, &root.join(process).join("stat")).unwrap_or_default();
+    if Stat::parse(&stat(KTHREADD)).is_some_and(|stat| stat.is_kernel) {
         return Visibility::Host;
     }
     // The first process of a container is the plugin, from which `kubectl exec` starts another.
     let own = stat(&kernel.own_process().to_string());
     let init = stat("1");
-    let is_own_init = match (own, init) {
+    let is_own_init = match (Stat::parse(&own), Stat::parse(&init)) {
         (Some(own), Some(init)) => own.name == init.name,
         _ => false,
     };

@@ -159,7 +159,7 @@ impl Irqbalance {
         let directories = self.directories.iter().filter_map(|path| kernel.resolve(path).ok());
         let mut sockets = BTreeSet::new();
         for directory in directories {
-            for (name, is_directory) in kernel.entries(&directory).unwrap_or_default() {
+            for (name, is_directory) in kernel.entries(&directory).into_iter().flatten() {
                 if !is_directory && name.starts_with("irqbalance") && name.ends_with(".sock") {
                     sockets.insert(directory.join(name));
                 }

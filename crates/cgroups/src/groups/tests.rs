@@ -419,7 +419,7 @@ impl Kernel for Refusing {
         Linux.check_writable(path)
     }
 
-    fn entries(&self, path: &Path) -> io::Result<Vec<(String, bool)>> {
+    fn entries(&self, path: &Path) -> io::Result<kernel::Entries> {
         Linux.entries(path)
     }
 

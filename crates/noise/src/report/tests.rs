@@ -448,7 +448,9 @@ fn a_container_with_many_threads_hides_no_others() {
     let noise = observation.noise(Duration::from_secs(10), &BTreeSet::new());
     assert_eq!(
         noise.hidden(),
-        ["37952 threads not observed: a sample reads 2048 of one cgroup, and 16384 in all"]
+        [
+            "37952 threads not observed: a sample reads 2048 of one cgroup, and 16384 of 2048 cgroups in all"
+        ]
     );
     let [cpu] = &noise.containers[0].by_cpu[..] else { panic!("{noise:?}") };
     assert_eq!(cpu.findings.len(), 1, "{cpu:?}");

@@ -2,6 +2,7 @@ use super::*;
 use crate::fake::{Files, Task};
 use kernel::Linux;
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const INTERRUPTS: &str = "\
            CPU0       CPU2       CPU3      \x20
@@ -84,13 +85,8 @@ fn a_table_without_cpus_in_its_first_line_is_refused() {
 fn a_threads_name_may_look_like_the_fields_behind_it() {
     let text = "77 (a) R 9 (b) c) S 1 77 77 0 -1 2097216 0 0 0 0 30 12 0 0 20 0 1 0 4711 0 0 0 0 0 0 0 0 0 0 0 0 \
                 0 0 0 17 5 0 0 0 0 0";
-    let expected = Stat {
-        name: "a) R 9 (b) c".to_owned(),
-        is_kernel: true,
-        ticks: 42,
-        started: 4711,
-        last_cpu: 5,
-    };
+    let expected =
+        Stat { name: "a) R 9 (b) c", is_kernel: true, ticks: 42, started: 4711, last_cpu: 5 };
     assert_eq!(Stat::parse(text), Some(expected));
     assert_eq!(Stat::parse("77 (short) S 1 2 3"), None);
 }
@@ -163,6 +159,97 @@ fn a_thread_that_vanishes_is_left_out() {
     let threads: Vec<u32> = sample.threads.keys().map(|id| id.thread).collect();
     assert_eq!(threads, [52]);
     assert_eq!(sample.threads.values().next().unwrap().cgroup, Membership::default().into());
+}
+
+/// A host with many processes, each with one thread and in a cgroup of its own.
+#[derive(Debug)]
+struct Crowd {
+    host: Files,
+    processes: u32,
+    read: AtomicUsize,
+}
+
+impl Kernel for Crowd {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.read.fetch_add(1, Relaxed);
+        let name = path.strip_prefix("/proc").ok().and_then(|path| path.iter().next()?.to_str());
+        match name.and_then(|name| name.parse().ok()) {
+            Some(process @ 10..) => {
+                let task = Task::process(process, "evil", "/");
+                let files = Files::default().with_task(&task);
+                let long = format!("0::/kubepods/{process}/{}\n", "x/".repeat(2000));
+                files.with(&format!("/proc/{process}/cgroup"), long).read(path)
+            }
+            _ => self.host.read(path),
+        }
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<kernel::Entries> {
+        if path == Path::new("/proc") {
+            let crowd = 10..10 + self.processes;
+            let crowd = crowd.map(|process| (process.to_string(), true));
+            return Ok(Box::new(self.host.entries(path)?.chain(crowd)));
+        }
+        let process = path.iter().rev().nth(1).and_then(|name| name.to_str());
+        let threads = process.map(|thread| (thread.to_owned(), true));
+        Ok(Box::new(threads.into_iter()))
+    }
+
+    fn write(&self, _: &Path, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn check_writable(&self, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn number(&self, _: &Path) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn set_affinity(&self, _: u32, _: CpuSet) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
+    fn own_process(&self) -> u32 {
+        self.host.own_process
+    }
+}
+
+#[test]
+fn a_crowd_of_processes_and_cgroups_costs_a_sample_no_more_than_its_bounds() {
+    let host = Files::host(INTERRUPTS, SOFTIRQS, &[]);
+    let processes = 3 * MOST_THREADS as u32;
+    let crowd = Crowd { host, processes, read: AtomicUsize::new(0) };
+    let sample = Sample::take(&crowd, &Roots::default(), cpus("2-3")).unwrap();
+    assert_eq!(sample.threads.len() + sample.elsewhere.len(), MOST_CGROUPS);
+    // kthreadd is one of those that were read.
+    assert_eq!(sample.unread, 3 * MOST_THREADS + 1 - MOST_CGROUPS);
+    let read = crowd.read.into_inner();
+    assert!(read <= MOST_THREADS + 2 * MOST_CGROUPS + 10, "{read} files were read");
+    let longest = sample.threads.values().map(|thread| thread.cgroup.path.len()).max();
+    assert_eq!(longest, Some(LONGEST_PATH));
+}
+
+/// docs/security.md has this figure.
+#[test]
+fn two_full_samples_take_at_most_24_mib() {
+    // The counters of a value that threads share, its size in a heap, and its place in a set.
+    const SHARED: usize = size_of::<[usize; 8]>();
+    // Nodes of the map are at least half full.
+    let of_thread = 2 * size_of::<(ThreadId, Thread)>()
+        + (SHARED + "sixteen letters.".len())
+        + (SHARED + size_of::<CpuSet>());
+    let of_cgroup = SHARED + size_of::<Membership>() + LONGEST_PATH;
+    let full = MOST_THREADS * of_thread + MOST_CGROUPS * of_cgroup;
+    assert!(
+        2 * full <= 24 << 20,
+        "{full} bytes a sample: {of_thread} a thread, {of_cgroup} a cgroup"
+    );
 }
 
 #[test]

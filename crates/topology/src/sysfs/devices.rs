@@ -60,7 +60,7 @@ fn group_node(kernel: &dyn Kernel, root: &Path, device: &Path) -> Option<Located
     let group = device.file_name()?;
     let functions = root.join("kernel/iommu_groups").join(group).join("devices");
     let entries = kernel.entries(&functions).ok()?;
-    let nodes = entries.iter().filter_map(|(name, _)| node_of(kernel, &functions.join(name)));
+    let nodes = entries.filter_map(|(name, _)| node_of(kernel, &functions.join(name)));
     let mut nodes: Vec<usize> = nodes.collect();
     nodes.sort_unstable();
     nodes.dedup();

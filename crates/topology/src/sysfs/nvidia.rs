@@ -31,9 +31,8 @@ pub struct Gpu {
 /// thread that a container waits for.
 pub fn gpus(kernel: &dyn Kernel, proc: &Path, sysfs: &Path) -> Vec<Gpu> {
     let directory = proc.join("driver/nvidia/gpus");
-    let entries = kernel.entries(&directory).unwrap_or_default();
+    let entries = kernel.entries(&directory).into_iter().flatten();
     let mut gpus: Vec<Gpu> = entries
-        .into_iter()
         .filter(|(name, is_directory)| *is_directory && is_pci_address(name))
         .take(MAX_GPUS)
         .map(|(address, _)| {

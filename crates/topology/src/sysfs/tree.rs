@@ -152,7 +152,6 @@ impl<'a> SysfsTree<'a> {
             }
         };
         let mut numbers: Vec<usize> = entries
-            .iter()
             .filter_map(|(name, _)| {
                 let digits = name.strip_prefix(prefix)?.strip_suffix(suffix)?;
                 // `parse` alone would accept a sign.

@@ -2,10 +2,11 @@
 //! missing.
 
 use crate::pods::{Container, Pod};
+use crate::refusals::Excess;
 use crate::settings::{Settings, Trouble};
 use crate::world::World;
 use cpuset::{CpuSet, NodeSet};
-use ledger::{Device, DeviceSource, GivenDevices, PodDevices};
+use ledger::{Device, DeviceSource, GivenDevices, MAX_DEVICES, PodDevices};
 use nri::wire;
 use nri_cpu_manager::daemon::{FoundDevices, Input, ListedDevices};
 use placement::{DeviceNodes, Scope, TopologyPolicy};
@@ -16,6 +17,8 @@ use topology::sysfs::Gpu;
 const GPUS: usize = 6;
 /// The major number of NVIDIA's device files.
 const NVIDIA: i64 = 195;
+/// The major number of device files of many drivers.
+const MISC: i64 = 10;
 
 /// How a container's GPU is visible in the runtime's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +70,10 @@ impl Pod {
     }
 
     pub fn device_files(&self, slot: usize) -> Vec<wire::LinuxDevice> {
+        if self.excess == Some(Excess::Devices(slot)) {
+            let file = |minor| wire::LinuxDevice { major: MISC, minor, ..Default::default() };
+            return (0..=MAX_DEVICES as i64).map(file).collect();
+        }
         let files = self.devices_of(slot).filter(|device| device.form == Form::File);
         let file = |device: &PodDevice| wire::LinuxDevice {
             path: format!("/dev/nvidia{}", device.gpu),
@@ -155,6 +162,16 @@ impl World {
     pub fn wrong_devices(&self, container: &Container, cpus: CpuSet) -> Option<String> {
         let manager = &self.in_force.placement.topology_manager;
         let pod = &self.pods[&container.pod];
+        if pod.excess == Some(Excess::Devices(container.slot)) {
+            let is_placed = manager.policy != TopologyPolicy::None
+                && pod.annotations.is_empty()
+                && !self.oracle.is_unsteady;
+            return if is_placed {
+                Some(format!("gets {cpus}, and has more devices than count"))
+            } else {
+                None
+            };
+        }
         if manager.policy != TopologyPolicy::SingleNumaNode
             || manager.scope != Scope::Container
             || self.oracle.kubelet_lies

@@ -21,6 +21,7 @@ pub mod node;
 pub mod oracle;
 pub mod plugin;
 pub mod pods;
+pub mod refusals;
 pub mod runtime;
 pub mod settings;
 pub mod small;

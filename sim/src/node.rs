@@ -311,6 +311,9 @@ impl World {
             self.note_no_cpus_named();
         }
         self.note_created(id, reply.answered);
+        if reply.answered {
+            self.check_excess(serial, reply.refused.as_deref());
+        }
         let is_moved = container_is_moved(self.containers.get(&serial), &reply);
         if is_moved {
             let text = self.describe(serial);

@@ -37,6 +37,9 @@
 //! The plugin distrusts no cgroup as cleared under containers, which this kernel refuses, and none as
 //! contested before another program has written fewer than all CPUs into it five times (3).
 //!
+//! A container of a pod with too many annotations is refused with that text, and one with too many devices gets
+//! no exclusive CPUs next to some of them. No other container is refused with these texts.
+//!
 //! When a container first gets exclusive CPUs by an answer, the state file has them. Under
 //! `full-pcpus-only` or `smt: full-cores` they are then all online CPUs of their cores. Where only restarts
 //! happen and cgroups bind, the plugin finds no container on other CPUs than decided.
@@ -58,6 +61,7 @@
 use crate::node::cfs;
 use crate::plugin::STATE;
 use crate::pods::{Class, Container, MIXED, Paths, Pod, PodId, Sandbox, Serial, State, quota};
+use crate::refusals::pod_options_more;
 use crate::settings::Trouble;
 use crate::world::World;
 use cpuset::{CpuSet, NodeSet};
@@ -99,6 +103,9 @@ struct Window {
     until: Option<Duration>,
 }
 
+/// The kind of a drift, and what the plugin did about it, as in its metrics.
+type Repair = (&'static str, &'static str);
+
 #[derive(Debug, Default)]
 pub struct Oracle {
     keyed: BTreeMap<Key, Window>,
@@ -129,8 +136,8 @@ pub struct Oracle {
     overlaps: bool,
     /// The first unexpected warning or error in the log.
     complaint: Option<String>,
-    /// The first log line that says that a container was not on its target.
-    repair: Option<String>,
+    /// Repairs that were not judged yet.
+    repairs: Vec<Repair>,
     /// The first cgroup that is distrusted without a cause.
     distrust: Option<String>,
     /// Whether the kernel has refused a partition, which holds for the life of the container.
@@ -157,7 +164,7 @@ impl Oracle {
     }
 
     /// Whether the kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
-    fn is_kubelets(&self, now: Duration) -> bool {
+    pub fn is_kubelets(&self, now: Duration) -> bool {
         let window = self.keyed.get(&Key::Kubelet);
         window.is_some_and(|window| window.until.is_none_or(|until| now <= until))
     }
@@ -196,13 +203,29 @@ impl Oracle {
         }
     }
 
-    pub fn logged(&mut self, level: Level, line: &str) {
-        let is_expected =
-            line.contains("refused") || line.contains("strict: true") || line.starts_with("sim");
-        let is_repair = line.contains(": should have CPU") && !line.contains("CFS quota");
-        if is_repair && line.contains(", but ") && self.repair.is_none() {
-            self.repair = Some(line.to_owned());
+    /// Records the repairs of a step, by what the plugin has counted before and after it: the log does not have
+    /// each of them.
+    pub fn repaired(&mut self, before: &BTreeMap<Repair, u64>, after: &BTreeMap<Repair, u64>) {
+        let new = after.iter().filter(|(repair, times)| before.get(repair) != Some(times));
+        self.repairs.extend(new.map(|(repair, _)| *repair));
+    }
+
+    /// Whether containers may be found elsewhere than decided, and the plugin may do this about it.
+    fn may_repair(&self, (drift, action): Repair, trouble: Trouble, by_groups: bool) -> bool {
+        match trouble {
+            // The runtime may make the updates of an answer after later writes of the plugin.
+            Trouble::None => !by_groups && action == "written",
+            Trouble::Restarts => !by_groups || self.is_disturbed || drift.ends_with("_quota"),
+            Trouble::All => true,
         }
+    }
+
+    pub fn logged(&mut self, level: Level, line: &str) {
+        let is_expected = line.contains("refused")
+            || line.contains("strict: true")
+            || line.contains(": should have CPU")
+            || line.contains(": too many ")
+            || line.starts_with("sim");
         if self.distrust.is_none() && self.is_groundless(line) {
             self.distrust = Some(line.to_owned());
         }
@@ -358,17 +381,14 @@ impl World {
         }
         if self.settings.trouble == Trouble::None
             && let Some(complaint) = self.oracle.complaint.take()
-            // The runtime may make the updates of an answer after later writes of the plugin.
-            && (self.by_groups || !complaint.ends_with(": set again"))
         {
             return self.fail(format!("a warning in a world without trouble: {complaint}"));
         }
-        if self.settings.trouble == Trouble::Restarts
-            && self.by_groups
-            && !self.oracle.is_disturbed
-            && let Some(repair) = self.oracle.repair.take()
-        {
-            return self.fail(format!("a drift in a world where nobody drifts: {repair}"));
+        for (drift, action) in std::mem::take(&mut self.oracle.repairs) {
+            if !self.oracle.may_repair((drift, action), self.settings.trouble, self.by_groups) {
+                let drift = format!("a drift in a world where nobody drifts: {drift}, {action}");
+                return self.fail(drift);
+            }
         }
         // If nothing has changed, only the end of a window can make an overlap illegal.
         if !std::mem::take(&mut self.oracle.changed) && !self.oracle.overlaps {
@@ -610,7 +630,7 @@ impl World {
         placement.isolated.allowed(&topology, &(topology.online() - self.reserved()))
     }
 
-    fn pod_options_isolated(&self, pod: &Pod) -> bool {
+    pub fn pod_options_isolated(&self, pod: &Pod) -> bool {
         !self.isolated().is_empty()
             && (0..pod.slots.len()).any(|slot| !pod.isolated_pod_options(slot).is_empty())
     }
@@ -715,52 +735,6 @@ impl World {
             None
         } else {
             Some(format!("gets {given}, and must have whole cores: {touched}"))
-        }
-    }
-
-    /// Checks that a container is refused for want of CPUs only if the pods that have CPUs request more
-    /// than there are: a refused container must not keep CPUs from another pod.
-    pub fn check_refusal(&mut self, why: &str) {
-        // A pod that holds more CPUs than it requests also holds them between two attempts of a container.
-        let is_more = |pod: &Pod| (0..pod.slots.len()).any(|slot| pod_options_more(pod, slot));
-        // A pod with an own pool may lack CPUs for a slice.
-        let has_own_pools = self.in_force.pod_level_resources == PodLevelResources::OwnPool;
-        if self.settings.trouble != Trouble::None
-            || has_own_pools
-            || !why.contains("not enough cpus available")
-            || self.containers.values().any(|one| one.is_set_by_others() || one.mixed)
-            || self.pods.values().any(is_more)
-            || self.pods.values().any(|pod| self.pod_options_isolated(pod))
-        {
-            return;
-        }
-        let has_cpus = |pod: &&Pod| {
-            let serials = self.pod_of.values().filter(|of| **of == pod.id).count();
-            let refused: u32 = pod.slots.iter().map(|slot| slot.attempts).sum();
-            let is_over = matches!(pod.sandbox, Sandbox::Stopped | Sandbox::Removed);
-            !is_over && (refused == 0 || serials > refused as usize)
-        };
-        // Until its notice ends, a container keeps the CPUs that a resize takes away.
-        let held = |pod: &Pod, slot: usize| {
-            let instance = pod.slots[slot].instance.and_then(|serial| self.containers.get(&serial));
-            let exclusive = instance.and_then(|container| container.exclusive);
-            exclusive.map_or(0, |cpus| cpus.len() as u64 * 1000)
-        };
-        // Like the kubelet, the plugin may choose other CPUs for a container than those of the pod's ended
-        // init containers, and the pod holds both. A container without resources requests the pod's.
-        let most = |pod: &Pod| {
-            let slots = (0..pod.slots.len()).map(|at| pod.of_container(at).0.max(held(pod, at)));
-            let slots: u64 = slots.sum();
-            slots.max(pod.request()).div_ceil(1000)
-        };
-        let asked: u64 = self.pods.values().filter(has_cpus).map(most).sum();
-        let requested = why.split("requested=").nth(1).and_then(|text| text.split(',').next());
-        let requested: u64 = requested.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX);
-        let there = (self.assignable() & self.kernel.lock().usable()).len() as u64;
-        if asked.saturating_add(requested) <= there {
-            self.fail(format!(
-                "{there} CPUs, pods ask for {asked}, and a container is refused: {why}"
-            ));
         }
     }
 
@@ -1282,7 +1256,5 @@ fn may_have_exclusive(pod: &Pod) -> bool {
         })
 }
 
-/// Whether a container of this pod has a pod option for idle CPUs in addition to its own.
-fn pod_options_more(pod: &Pod, slot: usize) -> bool {
-    pod.pod_options(slot, ("smt", "isolate")) || pod.pod_options(slot, ("uncore", "exclusive"))
-}
+#[cfg(test)]
+mod tests;

@@ -508,7 +508,9 @@ impl World {
         self.plugin.storage.files().fault = fault;
         let Some(owner) = &mut self.plugin.running.owner else { return Vec::new() };
         let now = self.base + self.now;
+        let before = owner.repairs().clone();
         let effects = survives(|| owner.step(input, now));
+        self.oracle.repaired(&before, owner.repairs());
         self.plugin.steps += 1;
         self.note_records();
         self.note_writes();

@@ -2,6 +2,7 @@
 
 use crate::devices::PodDevice;
 use crate::dice::Dice;
+use crate::refusals::Excess;
 use crate::settings::Settings;
 use cpuset::CpuSet;
 use ledger::annotations::DOMAIN;
@@ -138,6 +139,7 @@ pub struct Pod {
     pub is_system: bool,
     pub annotations: Vec<(String, String)>,
     pub devices: Vec<PodDevice>,
+    pub excess: Option<Excess>,
     /// Whether the runtime will report the end of the pod.
     pub is_reported: bool,
     /// Whether a container was resized, so that the resources in the template are outdated.
@@ -330,6 +332,7 @@ impl Pod {
                 (slot.request, slot.limit) = (0, 0);
             }
         }
+        pod.exceed(&mut memory_dice);
         pod
     }
 

@@ -230,6 +230,11 @@ impl Owner {
         }
     }
 
+    /// Repairs so far, by kind of drift and by action.
+    pub fn repairs(&self) -> &BTreeMap<(&'static str, &'static str), u64> {
+        &self.drift.repairs
+    }
+
     /// When [`Input::Time`] is due. A moment in the past means at once, but after all other inputs.
     pub fn due(&self) -> Option<Instant> {
         let has_backlog = self.outstanding().is_some()

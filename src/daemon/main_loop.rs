@@ -1,6 +1,7 @@
 //! The daemon's main loop: waits for what comes next, and has the core take a step.
 
 use super::executor::{Executor, ReplyChannel};
+use super::log_repeated;
 use super::noise_monitor::{Asked, monitor};
 use super::paths::{Paths, StartError};
 use super::standby::{self, Connection, Standby};
@@ -14,12 +15,14 @@ use crate::serve::{Observers, Question, ViewSource, endpoint};
 use crate::view::noise::NoiseFigures;
 use crate::view::{Health, Link, NodeView};
 use ledger::{Call, Event};
+use log::Level;
 use nri::{Capabilities, Runtime, Session};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use wording::Repeats;
 
 /// How the daemon begins.
 #[derive(Debug)]
@@ -91,6 +94,7 @@ pub async fn serve(
         waiting,
         session: Session(0),
         link: Link::default(),
+        repeats: Repeats::default(),
     };
     if main_loop.executor.is_some() {
         main_loop.listen_locally();
@@ -158,6 +162,7 @@ struct MainLoop<'a> {
     /// The present connection. The loop drops messages of an earlier one.
     session: Session,
     link: Link,
+    repeats: Repeats,
 }
 
 impl MainLoop<'_> {
@@ -174,7 +179,7 @@ impl MainLoop<'_> {
                 reply,
             } => {
                 self.session = session;
-                introduce(&runtime, &capabilities);
+                introduce(&runtime, &capabilities, &mut self.repeats);
                 self.link.introduced(session.0, runtime);
                 let subscriptions = match self.configured(&config) {
                     Ok(executor) => {
@@ -233,7 +238,7 @@ impl MainLoop<'_> {
                 ..
             } => {
                 self.session = session;
-                introduce(&runtime, &capabilities);
+                introduce(&runtime, &capabilities, &mut self.repeats);
                 self.link.introduced(session.0, runtime);
                 let events = standby.connected(capabilities, answer_within, updater);
                 // The runtime may have disconnected.
@@ -328,8 +333,9 @@ impl MainLoop<'_> {
             let started =
                 started.and_then(|config| Executor::start(self.paths, &config, self.threads));
             self.executor = Some(started.map_err(|error| {
-                log::error!("{error}");
                 self.waiting = error.to_string();
+                let now = Instant::now().into_std();
+                log_repeated(&mut self.repeats, Level::Error, &self.waiting, now);
                 Refusal(error.to_string())
             })?);
         }
@@ -403,9 +409,10 @@ impl MainLoop<'_> {
     }
 }
 
-fn introduce(runtime: &Runtime, capabilities: &Capabilities) {
-    log::info!("runtime: {runtime}");
+fn introduce(runtime: &Runtime, capabilities: &Capabilities, repeats: &mut Repeats) {
+    let now = Instant::now().into_std();
+    log_repeated(repeats, Level::Info, &format!("runtime: {runtime}"), now);
     for warning in &capabilities.warnings {
-        log::warn!("{warning}");
+        log_repeated(repeats, Level::Warn, warning, now);
     }
 }

@@ -299,7 +299,7 @@ fn every_message_on_the_troubleshooting_page_is_in_the_source() {
 }
 
 /// Calls that log only the text of something: its file, and what the page has of such texts.
-const TEXTS: [(&str, &[&str]); 14] = [
+const TEXTS: [(&str, &[&str]); 15] = [
     ("src/daemon.rs", &[]),
     (
         "src/daemon/decision_log.rs",
@@ -345,6 +345,15 @@ const TEXTS: [(&str, &[&str]); 14] = [
     ("src/daemon/reload.rs", &["configuration rejected", "restart the plugin to apply"]),
     ("src/daemon/start.rs", &["uncore caches", "core kinds"]),
     ("src/daemon/threads.rs", &["cannot start the thread"]),
+    (
+        "crates/nri/src/rpc.rs",
+        &[
+            "without an id",
+            "answered without changes",
+            "synchronisation: ",
+            "exposeCPUs: no files for ",
+        ],
+    ),
     ("crates/nri/src/supervisor.rs", &["the runtime refused to register this plugin"]),
 ];
 

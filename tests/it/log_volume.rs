@@ -6,8 +6,11 @@ use crate::support::events::{create, local, pod_and_container};
 use crate::support::logged::{bytes_with, logged};
 use ledger::{Admission, ContainerId, CpuRequest, Event, MilliCpu, Qos, RequestedUpdate};
 use log::Level;
+use nri::{Capabilities, Runtime, Session};
+use nri_cpu_manager::edge::Message;
 use std::fs;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 /// The bytes of lines about one condition in an hour.
@@ -103,6 +106,37 @@ async fn a_dead_sandbox_that_is_listed() {
         assert_eq!(bytes_with(&id[..13]), 0, "ids are short");
         bound("ns/dead");
         bound("synchronised with 1 pod:");
+    })
+    .await;
+}
+
+/// A runtime configures the plugin every second.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_connects_again_and_again() {
+    local(async {
+        logged(Level::Info, "");
+        let daemon = Daemon::start();
+        let runtime = Runtime {
+            name: "containerd".to_owned(),
+            version: "v1.7.99-again".to_owned(),
+            nri_version: String::new(),
+        };
+        for _ in 0..3600 {
+            let (reply, subscriptions) = oneshot::channel();
+            let connected = Message::Configure {
+                session: Session(0),
+                runtime: runtime.clone(),
+                capabilities: Capabilities::of(&runtime),
+                config: String::new(),
+                answer_within: Duration::from_secs(2),
+                updater: None,
+                reply,
+            };
+            daemon.messages.send(connected).unwrap();
+            subscriptions.await.unwrap().unwrap();
+            sleep(Duration::from_secs(1)).await;
+        }
+        bound("runtime: containerd v1.7.99-again");
     })
     .await;
 }

@@ -2,9 +2,11 @@
 
 use crate::CallError;
 use crate::projection::Reads;
+use crate::rpc::Remark;
 use crate::wire::{
     self, Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox,
 };
+use log::Level;
 use std::collections::HashSet;
 
 /// The most pods and containers in a synchronisation, far more than a node can have.
@@ -131,6 +133,8 @@ pub struct Answer {
     /// of the container that they are creating. So only the last update of each container is sent, and
     /// none of the new one.
     pub updates: Vec<ContainerUpdate>,
+    /// A warning about this answer. The log has it as rarely as what a runtime repeats.
+    pub warning: Option<String>,
 }
 
 impl From<()> for Answer {
@@ -172,6 +176,8 @@ pub struct Exchange {
     /// Parts of a synchronisation that is not complete.
     pods: Vec<PodSandbox>,
     containers: Vec<Container>,
+    /// About the last message.
+    pub(crate) remark: Option<Remark>,
 }
 
 impl Exchange {
@@ -209,7 +215,7 @@ impl Exchange {
                 let request: wire::UpdatePodSandboxRequest = reads.parse(payload)?;
                 let pod = request.pod.unwrap_or_default();
                 if pod.id.is_empty() {
-                    return ignored(Event::UPDATE_POD_SANDBOX);
+                    return self.ignored(Event::UPDATE_POD_SANDBOX);
                 }
                 let call = Call::UpdatePodSandbox {
                     pod,
@@ -231,7 +237,7 @@ impl Exchange {
             "StateChange" => {
                 let change: wire::StateChangeEvent = reads.parse(payload)?;
                 let event = change.event.enum_value().unwrap_or(Event::UNKNOWN);
-                lifecycle(
+                self.lifecycle(
                     event,
                     change.pod.unwrap_or_default(),
                     change.container.unwrap_or_default(),
@@ -240,11 +246,11 @@ impl Exchange {
             method => match event_of(method) {
                 Some(event) if method.ends_with("PodSandbox") => {
                     let request: wire::PodRequest = reads.parse(payload)?;
-                    lifecycle(event, request.pod.unwrap_or_default(), Container::new())
+                    self.lifecycle(event, request.pod.unwrap_or_default(), Container::new())
                 }
                 Some(event) => {
                     let wire::ContainerRequest { pod, container, .. } = reads.parse(payload)?;
-                    lifecycle(event, pod.unwrap_or_default(), container.unwrap_or_default())
+                    self.lifecycle(event, pod.unwrap_or_default(), container.unwrap_or_default())
                 }
                 // After this error, and no other one, a runtime since NRI 0.12 repeats the call as
                 // `StateChange`.
@@ -259,7 +265,7 @@ impl Exchange {
             // The whole list is refused: a plugin that got a list without some containers would treat these
             // as ended.
             let error = format!("the list has more than {MAX_LISTED} pods and containers");
-            log::error!("synchronisation: {error}");
+            self.remark = Some((Level::Error, format!("synchronisation: {error}")));
             return Err(CallError::TooLong(error));
         }
         self.pods.extend(part.pods);
@@ -275,43 +281,55 @@ impl Exchange {
         pods.retain(|pod| !pod.id.is_empty());
         containers.retain(|container| !container.id.is_empty());
         if let ignored @ 1.. = listed - pods.len() - containers.len() {
-            log::warn!("ignoring {ignored} listed pods and containers without an id");
+            let line = format!("ignoring {ignored} listed pods and containers without an id");
+            self.remark = Some((Level::Warn, line));
         }
         Ok(Decoded::Call(Call::Synchronize { pods, containers }, AnswerKind::Synchronize))
     }
-}
 
-/// The call for an event with a pod and a container, which runtimes send in two forms.
-fn lifecycle(event: Event, pod: PodSandbox, container: Container) -> Result<Decoded, CallError> {
-    let is_named = match event {
-        Event::RUN_POD_SANDBOX | Event::STOP_POD_SANDBOX | Event::REMOVE_POD_SANDBOX => {
-            !pod.id.is_empty()
+    /// The call for an event with a pod and a container, which runtimes send in two forms.
+    fn lifecycle(
+        &mut self,
+        event: Event,
+        pod: PodSandbox,
+        container: Container,
+    ) -> Result<Decoded, CallError> {
+        let is_named = match event {
+            Event::RUN_POD_SANDBOX | Event::STOP_POD_SANDBOX | Event::REMOVE_POD_SANDBOX => {
+                !pod.id.is_empty()
+            }
+            Event::START_CONTAINER
+            | Event::POST_START_CONTAINER
+            | Event::STOP_CONTAINER
+            | Event::REMOVE_CONTAINER => !container.id.is_empty(),
+            _ => true,
+        };
+        if !is_named {
+            return self.ignored(event);
         }
-        Event::START_CONTAINER
-        | Event::POST_START_CONTAINER
-        | Event::STOP_CONTAINER
-        | Event::REMOVE_CONTAINER => !container.id.is_empty(),
-        _ => true,
-    };
-    if !is_named {
-        return ignored(event);
+        let call = match event {
+            Event::RUN_POD_SANDBOX => Call::RunPodSandbox(pod),
+            Event::POST_UPDATE_POD_SANDBOX => Call::PostUpdatePodSandbox(pod),
+            Event::STOP_POD_SANDBOX => Call::StopPodSandbox(pod),
+            Event::REMOVE_POD_SANDBOX => Call::RemovePodSandbox(pod),
+            Event::POST_CREATE_CONTAINER => Call::PostCreateContainer(pod, container),
+            Event::START_CONTAINER => Call::StartContainer(pod, container),
+            Event::POST_START_CONTAINER => Call::PostStartContainer(pod, container),
+            Event::POST_UPDATE_CONTAINER => Call::PostUpdateContainer(pod, container),
+            Event::STOP_CONTAINER => {
+                return Ok(Decoded::Call(Call::StopContainer(pod, container), AnswerKind::Stop));
+            }
+            Event::REMOVE_CONTAINER => Call::RemoveContainer(pod, container),
+            _ => Call::Unknown,
+        };
+        Ok(Decoded::Call(call, AnswerKind::Empty))
     }
-    let call = match event {
-        Event::RUN_POD_SANDBOX => Call::RunPodSandbox(pod),
-        Event::POST_UPDATE_POD_SANDBOX => Call::PostUpdatePodSandbox(pod),
-        Event::STOP_POD_SANDBOX => Call::StopPodSandbox(pod),
-        Event::REMOVE_POD_SANDBOX => Call::RemovePodSandbox(pod),
-        Event::POST_CREATE_CONTAINER => Call::PostCreateContainer(pod, container),
-        Event::START_CONTAINER => Call::StartContainer(pod, container),
-        Event::POST_START_CONTAINER => Call::PostStartContainer(pod, container),
-        Event::POST_UPDATE_CONTAINER => Call::PostUpdateContainer(pod, container),
-        Event::STOP_CONTAINER => {
-            return Ok(Decoded::Call(Call::StopContainer(pod, container), AnswerKind::Stop));
-        }
-        Event::REMOVE_CONTAINER => Call::RemoveContainer(pod, container),
-        _ => Call::Unknown,
-    };
-    Ok(Decoded::Call(call, AnswerKind::Empty))
+
+    /// Answers an event without an id. An error would be lost in the runtime, or make it leak a sandbox.
+    fn ignored(&mut self, event: Event) -> Result<Decoded, CallError> {
+        self.remark = Some((Level::Warn, format!("ignoring {event:?} without an id")));
+        Ok(Decoded::Answered(encode(&wire::Empty::new())?))
+    }
 }
 
 /// The event of a call with a pod, or with a container and its pod.
@@ -338,12 +356,6 @@ fn named(container: Container) -> Result<Container, CallError> {
     Ok(container)
 }
 
-/// Answers an event without an id. An error would be lost in the runtime, or make it leak a sandbox.
-fn ignored(event: Event) -> Result<Decoded, CallError> {
-    log::warn!("ignoring {event:?} without an id");
-    Ok(Decoded::Answered(encode(&wire::Empty::new())?))
-}
-
 impl AnswerKind {
     /// The consequence of a call without an answer, for the end of a sentence. Only the kubelet repeats
     /// calls, those that failed.
@@ -356,6 +368,16 @@ impl AnswerKind {
                 "; the runtime goes on, and changes of containers have to follow with a later answer or update"
             }
             AnswerKind::Empty => "; the runtime goes on",
+        }
+    }
+
+    /// The warning about a call that failed, where the runtime gets no error.
+    pub(crate) fn warning(&self, error: &CallError) -> Option<String> {
+        match self {
+            AnswerKind::Create(_) | AnswerKind::Update | AnswerKind::Validate => None,
+            AnswerKind::Synchronize | AnswerKind::Stop | AnswerKind::Empty => {
+                Some(format!("{self:?} answered without changes: {error}"))
+            }
         }
     }
 
@@ -372,7 +394,6 @@ impl AnswerKind {
                 ..Default::default()
             }),
             AnswerKind::Synchronize | AnswerKind::Stop | AnswerKind::Empty => {
-                log::warn!("{self:?} answered without changes: {error}");
                 self.encode(Answer::default())
             }
         }

@@ -6,6 +6,7 @@
 
 use crate::CallError;
 use crate::projection::content;
+use log::Level;
 use protobuf::CodedInputStream;
 use protobuf::rt::{WireType, skip_field_for_tag};
 use std::future::{Future, poll_fn};
@@ -18,6 +19,7 @@ use ttrpc::proto::{
     Code, Codec, MESSAGE_HEADER_LENGTH, MESSAGE_LENGTH_MAX, MESSAGE_TYPE_REQUEST, MessageHeader,
     Response, Status,
 };
+use wording::Repeats;
 
 /// The tags of the fields of ttrpc's `Request`: number, and type on the wire.
 const SERVICE: u32 = 1 << 3 | WireType::LengthDelimited as u32;
@@ -58,7 +60,21 @@ impl<'a> RpcRequest<'a> {
     }
 }
 
-pub(crate) type Reply = Result<Vec<u8>, CallError>;
+/// A line for the log.
+pub(crate) type Remark = (Level, String);
+
+/// The reply to a call, and what the log gets about it unless it has that already: a runtime may repeat the call.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) content: Result<Vec<u8>, CallError>,
+    pub(crate) remark: Option<Remark>,
+}
+
+impl From<Result<Vec<u8>, CallError>> for Reply {
+    fn from(content: Result<Vec<u8>, CallError>) -> Reply {
+        Reply { content, remark: None }
+    }
+}
 
 type PendingReply<'p> = Pin<Box<dyn Future<Output = Reply> + Send + 'p>>;
 
@@ -98,6 +114,7 @@ impl Waiting<'_> {
 pub(crate) async fn serve<'p>(
     conn: impl AsyncRead + AsyncWrite + Unpin,
     mut handle: impl FnMut(&RpcRequest<'_>, Instant) -> Handled<'p>,
+    repeats: &mut Repeats,
     stop: impl Future,
 ) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(conn);
@@ -108,7 +125,7 @@ pub(crate) async fn serve<'p>(
     while !stopping || !waiting.0.is_empty() {
         tokio::select! {
             biased;
-            (stream, reply) = waiting.next() => write(&mut writer, stream, reply).await?,
+            (stream, reply) = waiting.next() => write(&mut writer, stream, reply, repeats).await?,
             message = messages.next(), if !stopping && waiting.0.len() < MAX_WAITING => {
                 let Some((header, message)) = message? else { return Ok(()) };
                 let stream = header.stream_id;
@@ -119,10 +136,12 @@ pub(crate) async fn serve<'p>(
                 let payload = message.get(MESSAGE_HEADER_LENGTH..).unwrap_or_default();
                 let answer = match RpcRequest::decode(payload) {
                     Ok(request) => handle(&request, Instant::now()),
-                    Err(error) => Handled::Now(Err(CallError::Malformed(error.to_string()))),
+                    Err(error) => {
+                        Handled::Now(Err(CallError::Malformed(error.to_string())).into())
+                    }
                 };
                 match answer {
-                    Handled::Now(reply) => write(&mut writer, stream, reply).await?,
+                    Handled::Now(reply) => write(&mut writer, stream, reply, repeats).await?,
                     Handled::Later(reply) => waiting.0.push((stream, reply)),
                 }
             }
@@ -152,11 +171,19 @@ async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
     stream: u32,
     reply: Reply,
+    repeats: &mut Repeats,
 ) -> io::Result<()> {
-    let mut body = encode(reply)?;
+    let Reply { content, mut remark } = reply;
+    let mut body = encode(content)?;
     if body.len() > MESSAGE_LENGTH_MAX {
-        log::error!("answer of {} bytes: more than the runtime accepts", body.len());
+        let line = format!("answer of {} bytes: more than the runtime accepts", body.len());
+        remark = Some((Level::Error, line));
         body = encode(Err(CallError::TooLong("the answer is too long".to_owned())))?;
+    }
+    if let Some((level, line)) = remark
+        && let Some(times) = repeats.occurred(&line, Instant::now().into_std())
+    {
+        log::log!(level, "{line}{times}");
     }
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
     let mut message: Vec<u8> = MessageHeader::new_response(stream, length).into();
@@ -165,9 +192,9 @@ async fn write(
     writer.flush().await
 }
 
-fn encode(reply: Reply) -> io::Result<Vec<u8>> {
+fn encode(content: Result<Vec<u8>, CallError>) -> io::Result<Vec<u8>> {
     let mut response = Response::new();
-    match reply {
+    match content {
         Ok(payload) => {
             response.set_status(ttrpc::get_status(Code::OK, ""));
             response.payload = payload;
@@ -210,3 +237,6 @@ impl<R: AsyncRead + Unpin> Messages<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

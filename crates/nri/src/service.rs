@@ -5,12 +5,14 @@ use crate::capabilities::{Capabilities, Runtime};
 use crate::events::Events;
 use crate::exchange::{AnswerKind, Call, Decoded, Exchange, encode};
 use crate::plugin::{Configuration, Plugin};
-use crate::rpc::{Handled, RpcRequest};
+use crate::rpc::{Handled, Reply, RpcRequest};
 use crate::updater::Updater;
 use crate::wire::{self, Event};
+use log::Level;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use wording::shortened;
 
 const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// The runtime's default time limit for an answer.
@@ -19,6 +21,8 @@ const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// The part of the runtime's time limit after which the library answers without the plugin: after the
 /// limit the runtime disconnects the plugin and continues without it.
 const REPLY_PART: f64 = 0.6;
+/// The most characters of a runtime's name and of its versions, which are in the log and in status.
+const MAX_NAME: usize = 128;
 /// The subscription of a plugin that wants no events, because runtimes read an empty one as all events.
 const LEAST: Events = Events::of(&[Event::REMOVE_POD_SANDBOX]);
 
@@ -49,7 +53,8 @@ impl<'p, P: Plugin> Service<'p, P> {
 
     pub(crate) fn call(&mut self, request: &RpcRequest<'_>, arrived: Instant) -> Handled<'p> {
         if request.service != SERVICE {
-            return Handled::Now(Err(CallError::Unknown(format!("service {:?}", request.service))));
+            let error = CallError::Unknown(format!("service {:?}", request.service));
+            return Handled::Now(Err(error).into());
         }
         let limit = match u64::try_from(request.timeout_nano) {
             Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
@@ -59,23 +64,30 @@ impl<'p, P: Plugin> Service<'p, P> {
         match request.method {
             "Configure" => match self.plugin.reads().parse(request.payload) {
                 Ok(configuration) => self.configure(configuration, deadline),
-                Err(error) => Handled::Now(Err(error)),
+                Err(error) => Handled::Now(Err(error).into()),
             },
             "Shutdown" => {
-                log::info!("the runtime is shutting down");
                 let done = self.plugin.shutdown();
                 Handled::Later(Box::pin(async move {
                     // The answer is empty either way, so a plugin that is late changes nothing.
                     let _ = timeout_at(deadline, done).await;
-                    encode(&wire::Empty::new())
+                    let line = "the runtime is shutting down".to_owned();
+                    Reply {
+                        content: encode(&wire::Empty::new()),
+                        remark: Some((Level::Info, line)),
+                    }
                 }))
             }
             method => match self.exchange.decode(self.plugin.reads(), method, request.payload) {
                 Ok(Decoded::Call(call, kind)) => self.ask(call, kind, deadline),
-                Ok(Decoded::Answered(answer)) => Handled::Now(Ok(answer)),
-                Err(error) => Handled::Now(Err(error)),
+                Ok(Decoded::Answered(answer)) => self.now(Ok(answer)),
+                Err(error) => self.now(Err(error)),
             },
         }
+    }
+
+    fn now(&mut self, content: Result<Vec<u8>, CallError>) -> Handled<'p> {
+        Handled::Now(Reply { content, remark: self.exchange.remark.take() })
     }
 
     fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Handled<'p> {
@@ -84,9 +96,9 @@ impl<'p, P: Plugin> Service<'p, P> {
             self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
         }
         let runtime = Runtime {
-            name: request.runtime_name,
-            version: request.runtime_version,
-            nri_version: request.NRI_version,
+            name: shortened(&request.runtime_name, MAX_NAME),
+            version: shortened(&request.runtime_version, MAX_NAME),
+            nri_version: shortened(&request.NRI_version, MAX_NAME),
         };
         let capabilities = Capabilities::of(&runtime);
         let known = capabilities.events;
@@ -101,26 +113,35 @@ impl<'p, P: Plugin> Service<'p, P> {
         });
         let progress = self.progress.clone();
         Handled::Later(Box::pin(async move {
-            let requested =
-                timeout_at(deadline, requested).await.unwrap_or_else(|_| Err(late::<P>("")))?;
+            let requested = timeout_at(deadline, requested).await;
+            let requested = match requested.unwrap_or_else(|_| Err(late::<P>(""))) {
+                Ok(requested) => requested.common(known),
+                Err(error) => return Err(error).into(),
+            };
             progress.send_replace(Handshake::Configured);
-            let requested = requested.common(known);
             let events = if requested.is_empty() { LEAST.mask() } else { requested.mask() };
-            encode(&wire::ConfigureResponse { events, ..Default::default() })
+            encode(&wire::ConfigureResponse { events, ..Default::default() }).into()
         }))
     }
 
-    fn ask(&self, call: Call, kind: AnswerKind, deadline: Instant) -> Handled<'p> {
+    fn ask(&mut self, call: Call, kind: AnswerKind, deadline: Instant) -> Handled<'p> {
         if matches!(call, Call::Synchronize { .. }) {
             self.progress.send_replace(Handshake::Synchronized);
         }
         let answer = self.plugin.call(call);
+        let remark = self.exchange.remark.take();
         Handled::Later(Box::pin(async move {
-            match timeout_at(deadline, answer).await {
-                Ok(Ok(answer)) => kind.encode(answer),
-                Ok(Err(error)) => kind.refused(error),
-                Err(_) => kind.refused(late::<P>(kind.after_failure())),
-            }
+            let answer = timeout_at(deadline, answer).await;
+            let answer = answer.unwrap_or_else(|_| Err(late::<P>(kind.after_failure())));
+            let warning = match &answer {
+                Ok(answer) => answer.warning.clone(),
+                Err(error) => kind.warning(error),
+            };
+            let content = match answer {
+                Ok(answer) => kind.encode(answer),
+                Err(error) => kind.refused(error),
+            };
+            Reply { content, remark: warning.map(|line| (Level::Warn, line)).or(remark) }
         }))
     }
 }
@@ -139,7 +160,10 @@ mod tests {
     use ttrpc::r#async::transport::Socket;
 
     /// The replies to these calls, one after the other.
-    async fn answers<P: Plugin>(plugin: &P, calls: &[(&str, Vec<u8>)]) -> Vec<crate::rpc::Reply> {
+    async fn answers<P: Plugin>(
+        plugin: &P,
+        calls: &[(&str, Vec<u8>)],
+    ) -> Vec<Result<Vec<u8>, CallError>> {
         let (ours, _theirs) = tokio::io::duplex(4096);
         let client = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(ours)));
         let (progress, _) = watch::channel(Handshake::Connected);
@@ -147,10 +171,11 @@ mod tests {
         let mut answers = Vec::new();
         for (method, payload) in calls {
             let request = RpcRequest { service: SERVICE, method, payload, ..Default::default() };
-            answers.push(match service.call(&request, Instant::now()) {
+            let answer = match service.call(&request, Instant::now()) {
                 Handled::Now(answer) => answer,
                 Handled::Later(answer) => answer.await,
-            });
+            };
+            answers.push(answer.content);
         }
         answers
     }

@@ -2,6 +2,7 @@
 
 use crate::identity::Identity;
 use crate::plugin::Plugin;
+use crate::rpc::RpcRequest;
 use crate::service::{Handshake, Service};
 use crate::updater::{Updater, message_of};
 use crate::wire::{RegisterPluginRequest, RuntimeClient};
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use ttrpc::r#async::transport::Socket;
+use wording::Repeats;
 
 /// The NRI version that this implements. Runtimes only log it.
 const NRI_VERSION: &str = "v0.12.2";
@@ -77,7 +79,19 @@ pub async fn run(
     plugin: &impl Plugin,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
-    let ended = connected(trunk, session, identity, plugin, stop).await;
+    run_next(trunk, session, identity, plugin, &mut Repeats::default(), stop).await
+}
+
+/// [`run`] for the next one of several connections, which share what the log has already.
+pub(crate) async fn run_next(
+    trunk: impl AsyncRead + AsyncWrite,
+    session: Session,
+    identity: &Identity,
+    plugin: &impl Plugin,
+    repeats: &mut Repeats,
+    stop: impl Future,
+) -> Result<Ended, SessionError> {
+    let ended = connected(trunk, session, identity, plugin, repeats, stop).await;
     plugin.disconnected();
     ended
 }
@@ -87,6 +101,7 @@ async fn connected(
     session: Session,
     identity: &Identity,
     plugin: &impl Plugin,
+    repeats: &mut Repeats,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
     let (mux, plugin_conn, runtime_conn) = mux::split(trunk);
@@ -97,8 +112,8 @@ async fn connected(
     let (finish, finishing) = oneshot::channel::<()>();
     let mut mux = pin!(mux);
     // Ready before the registration: the runtime's first call can overtake the answer to it.
-    let serving =
-        rpc::serve(plugin_conn, |request, arrived| service.call(request, arrived), finishing);
+    let handle = |request: &RpcRequest<'_>, arrived| service.call(request, arrived);
+    let serving = rpc::serve(plugin_conn, handle, repeats, finishing);
     let mut serving = pin!(serving);
     tokio::select! {
         // The end of `mux` ends `serving`, too, and only `mux` knows why. A stop is last: after an end

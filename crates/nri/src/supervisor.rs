@@ -102,7 +102,8 @@ pub async fn run<P: Plugin>(
                 before = None;
                 let since = Instant::now();
                 let plugin = plugin(last);
-                match session::run(stream, last, identity, &plugin, shutdown.as_mut()).await {
+                let stop = shutdown.as_mut();
+                match session::run_next(stream, last, identity, &plugin, &mut repeats, stop).await {
                     Ok(Ended::Stopped) => return Ok(()),
                     Ok(Ended::Closed) => before = socket,
                     Err(SessionError::Mux(error)) if error.is_end() => {

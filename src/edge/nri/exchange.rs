@@ -84,15 +84,12 @@ pub fn asked(call: nri::Call, on_crio: bool) -> Asked {
 /// `obstacle` says why the container of the call can have no files.
 pub fn answer(response: &Response, obstacle: Option<&str>) -> nri::Answer {
     let Response { setting, environment, directory, updates } = response;
-    let directory = match (directory, obstacle) {
-        (Some(_), Some(why)) => {
-            log::warn!("exposeCPUs: no files for {why}");
-            None
-        }
-        (directory, _) => directory.as_deref(),
+    let (directory, warning) = match (directory, obstacle) {
+        (Some(_), Some(why)) => (None, Some(format!("exposeCPUs: no files for {why}"))),
+        (directory, _) => (directory.as_deref(), None),
     };
     let adjust = setting
         .as_ref()
         .map(|setting| outgoing::container_adjustment(setting, environment, directory));
-    nri::Answer { adjust, updates: outgoing::updates(updates) }
+    nri::Answer { adjust, updates: outgoing::updates(updates), warning }
 }

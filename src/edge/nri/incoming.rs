@@ -216,15 +216,14 @@ fn mems(cpu: &wire::LinuxCPU, container: &str) -> Option<NodeSet> {
     list(&cpu.mems, "memory nodes", container).map(|nodes| nodes.iter().collect())
 }
 
-/// A list in the kernel's format. Another text counts as empty, with a warning: the event must not
-/// fail.
+/// A list in the kernel's format. Another text counts as empty: the event must not fail.
 fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
     let text = text.trim();
     match text.parse::<CpuSet>() {
         Ok(numbers) => Some(numbers).filter(|numbers| !numbers.is_empty()),
         Err(_) => {
             let start: String = text.chars().take(80).collect();
-            log::warn!(
+            log::debug!(
                 "container {}: ignoring {start:?}, which is not a list of {what}",
                 wording::short_id(container)
             );

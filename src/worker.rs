@@ -22,7 +22,7 @@ type Work = Box<dyn FnOnce() + Send>;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot start the thread {name}: {source}. The plugin starts all of its threads before it does anything else: raise the limit that is reached, which is the number of processes of this pod (the kubelet's podPidsLimit), user (ulimit -u) or node (kernel.threads-max, kernel.pid_max), or memory (ulimit -v)"
+    "cannot start the thread {name}: {source}. The plugin starts all of its threads before it does anything else: raise the limit that is reached, which is the number of processes of this pod (the kubelet's podPidsLimit), user (ulimit -u) or node (kernel.threads-max, kernel.pid_max), or its memory"
 )]
 pub struct NoThread {
     pub(crate) name: &'static str,

@@ -66,6 +66,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     let node = args.node.identity();
     let on_node = node.name.as_ref().map_or_else(String::new, |name| format!(" on node {name}"));
     log::info!("nri-cpu-manager {}{on_node}", env!("CARGO_PKG_VERSION"));
+    daemon::check_addresses()?;
     let threads = Threads::start()?;
     let runtime = daemon::runtime()?;
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;

@@ -305,6 +305,14 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
+    /// docs/security.md has this figure.
+    #[test]
+    fn a_container_with_files_takes_at_most_4_kib() {
+        // Nodes of the map are at least half full.
+        let most = 2 * size_of::<(ContainerId, Files)>() + "0123456789abcdef".len() * 4;
+        assert!(most <= 4 << 10, "{most} bytes");
+    }
+
     #[test]
     fn decisions_do_not_put_off_the_next_try() {
         let start = Instant::now();

@@ -2,6 +2,7 @@
 
 use crate::disk::Disk;
 use crate::worker::{NoThread, Worker};
+use rustix::process::{Resource, getrlimit};
 use std::error::Error;
 use std::iter::repeat_with;
 use std::sync::{Arc, Barrier};
@@ -21,6 +22,38 @@ const BLOCKING_NAME: &str = "blocking";
 const KEEP_ALIVE: Duration = Duration::MAX;
 /// How long threads may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The addresses that the process may reserve: a stack for each thread, and what the C library's allocator reserves for
+/// each. The most that was seen is 1 GiB, and hardly any of it is ever used.
+const ADDRESSES: u64 = 2 << 30;
+
+/// A limit under which an allocation may fail, which ends the process at any moment: when it makes a page, or while a
+/// container waits for it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name} is {} MiB, and the plugin may reserve {} MiB of addresses, most of which it never uses: a reservation that fails would end it at any moment. Remove this limit, and limit memory by the container's resources.limits.memory (systemd: MemoryMax)",
+    bytes >> 20,
+    ADDRESSES >> 20
+)]
+pub struct TooFewAddresses {
+    name: &'static str,
+    bytes: u64,
+}
+
+/// Checks the limits of this process before it reserves anything.
+pub fn check_addresses() -> Result<(), TooFewAddresses> {
+    for (resource, name) in [
+        (Resource::As, "the limit of addresses (ulimit -v; systemd: LimitAS)"),
+        (Resource::Data, "the limit of data (ulimit -d; systemd: LimitDATA)"),
+    ] {
+        if let Some(bytes) = getrlimit(resource).current
+            && bytes < ADDRESSES
+        {
+            return Err(TooFewAddresses { name, bytes });
+        }
+    }
+    Ok(())
+}
 
 /// Threads for work that may hang for ever, or that has to leave the CPU to all other work.
 #[derive(Debug, Clone)]

@@ -241,6 +241,14 @@ mod tests {
         assert_eq!((pods("pod-0"), pods("pod-4999")), (0, 1), "the oldest go");
     }
 
+    /// docs/security.md has this figure.
+    #[test]
+    fn the_records_of_a_container_take_at_most_24_kib() {
+        let names = 63 + 253 + 63 + 64;
+        let most = size_of::<HistoryRecord>() + size_of::<placement::Request>() + names;
+        assert!(MAX_OF_ONE * most <= 24 << 10, "{most} bytes a record");
+    }
+
     #[test]
     fn a_refusal_is_settled_when_the_container_is_admitted() {
         let mut history = History::default();

@@ -135,6 +135,7 @@ const EVERYWHERE: &[Absence] = &[
             ("src/cli/doctor.rs", "whether it is root"),
             ("src/cli/log.rs", "whether systemd reads the log"),
             ("src/cli/output.rs", "the width of a terminal"),
+            ("src/daemon/threads.rs", "the limits of this process"),
             ("src/exclusivity/watch.rs", "inotify"),
             ("src/files.rs", "opens a file without waiting for it"),
             ("src/worker.rs", "the priority of a thread"),

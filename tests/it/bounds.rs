@@ -1,5 +1,6 @@
 //! The table of bounds in docs/security.md: it has the program's constants, and a test feeds each input its bound.
 
+use Figure::{Measured, Sum};
 use kernel::{Kernel, Linux};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -14,9 +15,19 @@ struct Bound {
     fed_by: (&'static str, &'static str),
 }
 
+/// Where a figure comes from.
+enum Figure {
+    /// The sum of these numbers of bytes, all of them in the constants of the row.
+    Sum(&'static [usize]),
+    /// The test that measures it, its file, and how the test says it.
+    Measured(&'static str, &'static str, &'static str),
+}
+
 struct Row {
     input: &'static str,
     bounds: &'static [Bound],
+    /// What the row says, and why.
+    memory: (&'static str, Figure),
 }
 
 const fn bound(
@@ -74,6 +85,19 @@ const OBSERVED: (&str, &str) =
 const IRQBALANCE: (&str, &str) =
     ("crates/quiet/src/irqbalance/tests.rs", "a_reply_without_end_is_an_error");
 
+const MEMORY: &str = "tests/protocol/memory.rs";
+const FULL_FILES: &str = "files_at_their_bounds_take_the_memory_that_the_page_names";
+const CROWD: (&str, &str) = (
+    "crates/noise/src/sample/tests.rs",
+    "a_crowd_of_processes_and_cgroups_costs_a_sample_no_more_than_its_bounds",
+);
+const HISTORY: (&str, &str) = ("src/view/history.rs", "the_history_is_bounded");
+const REPEATS: (&str, &str) = ("crates/wording/src/repeats.rs", "many_conditions_share_a_row");
+const REPEATED: (&str, &str) = (
+    "crates/wording/src/repeats.rs",
+    "the_first_occurrence_is_logged_and_then_one_in_ten_at_most_once_a_minute",
+);
+
 const ROWS: &[Row] = &[
     Row {
         input: "the runtime's connection",
@@ -86,6 +110,7 @@ const ROWS: &[Row] = &[
             bound("32 MiB unread", ("crates/nri/src/mux.rs", "MAX_WAITING", "32 << 20"), CALLS),
             bound("64 calls", ("crates/nri/src/rpc.rs", "MAX_WAITING", "64"), CALLS),
         ],
+        memory: ("48 MiB", Sum(&[32 << 20, 16 << 20])),
     },
     Row {
         input: "the runtime's list of pods and containers",
@@ -94,6 +119,14 @@ const ROWS: &[Row] = &[
             ("crates/nri/src/exchange.rs", "MAX_LISTED", "1 << 16"),
             LIST,
         )],
+        memory: (
+            "4 KiB a container",
+            Measured(
+                MEMORY,
+                "a_container_without_exclusive_cpus_takes_little_memory",
+                "CONTAINER_KIB: u64 = 4;",
+            ),
+        ),
     },
     Row {
         input: "a pod's annotations",
@@ -109,14 +142,17 @@ const ROWS: &[Row] = &[
                 VALUES,
             ),
         ],
+        memory: ("24 KiB a pod", Sum(&[64 * (253 + 1 + 63), 64 * 64])),
     },
     Row {
         input: "a container's devices and GPUs",
         bounds: &[bound("64", ("crates/ledger/src/devices.rs", "MAX_DEVICES", "64"), DEVICES)],
+        memory: ("6 KiB a container", Sum(&[64 * 52, 64 * 32])),
     },
     Row {
         input: "a container's mounts around exposed files",
         bounds: &[bound("16", ("src/edge/nri/mounts.rs", "MAX_MOUNTS", "16"), MOUNTS)],
+        memory: ("64 KiB, for a call", Sum(&[16 * 4096])),
     },
     Row {
         input: "the configuration",
@@ -125,10 +161,12 @@ const ROWS: &[Row] = &[
             bound("50,000 values", ("src/config/yaml.rs", "MAX_VALUES", "50_000"), CONFIG),
             bound("32 levels", ("src/config/yaml.rs", "MAX_DEPTH", "32"), CONFIG),
         ],
+        memory: ("16 MiB", Measured(MEMORY, FULL_FILES, "full_config as fn(&Path), 16)")),
     },
     Row {
         input: "the state file",
         bounds: &[bound("4 MiB", ("src/checkpoint.rs", "MAX_BYTES", "4 << 20"), FILES)],
+        memory: ("64 MiB", Measured(MEMORY, FULL_FILES, "full_state, 64)")),
     },
     Row {
         input: "the files `cgroups` and `quiet.json`",
@@ -137,6 +175,7 @@ const ROWS: &[Row] = &[
             ("src/exclusivity/records.rs", "MAX_BYTES", "4 << 20"),
             FILES,
         )],
+        memory: ("40 MiB", Measured(MEMORY, FULL_FILES, "full_originals, 40)")),
     },
     Row {
         input: "the kubelet's state file",
@@ -145,10 +184,12 @@ const ROWS: &[Row] = &[
             ("src/kubelet/state_file_watcher.rs", "MAX_BYTES", "1 << 20"),
             FILES,
         )],
+        memory: ("48 MiB", Measured(MEMORY, FULL_FILES, "full_kubelet, 48)")),
     },
     Row {
         input: "a file of the kernel",
         bounds: &[bound("16 MiB", ("crates/kernel/src/lib.rs", "LONGEST", "16 << 20"), KERNEL)],
+        memory: ("16 MiB", Sum(&[16 << 20])),
     },
     Row {
         input: "interrupts to move",
@@ -164,6 +205,14 @@ const ROWS: &[Row] = &[
                 INTERRUPTS,
             ),
         ],
+        memory: (
+            "64 MiB",
+            Measured(
+                "crates/quiet/tests/memory.rs",
+                "twenty_thousand_interrupts_take_bounded_memory",
+                "MOST_KIB: u64 = 64 << 10;",
+            ),
+        ),
     },
     Row {
         input: "interrupts and softirqs that are observed",
@@ -171,6 +220,7 @@ const ROWS: &[Row] = &[
             bound("8 MiB", ("crates/noise/src/sample.rs", "MOST_OF_TABLE", "8 << 20"), OBSERVED),
             bound("256 bytes", ("crates/noise/src/sample.rs", "MOST_DESCRIPTION", "256"), OBSERVED),
         ],
+        memory: ("32 MiB", Sum(&[2 * (8 << 20), 16 << 20])),
     },
     Row {
         input: "irqbalance's reply",
@@ -186,6 +236,7 @@ const ROWS: &[Row] = &[
                 IRQBALANCE,
             ),
         ],
+        memory: ("1 MiB", Sum(&[1 << 20])),
     },
     Row {
         input: "clients of the metrics port",
@@ -205,6 +256,99 @@ const ROWS: &[Row] = &[
                 READERS,
             ),
         ],
+        memory: ("256 KiB, and the answers", Sum(&[32 * (8 << 10)])),
+    },
+    Row {
+        input: "threads and their cgroups, for [noise](status.md#noise-on-exclusive-cpus)",
+        bounds: &[
+            bound(
+                "2,048 threads of one cgroup",
+                ("crates/noise/src/sample.rs", "MOST_OF_CGROUP", "2048"),
+                (
+                    "crates/noise/src/report/tests.rs",
+                    "a_container_with_many_threads_hides_no_others",
+                ),
+            ),
+            bound("16,384 in all", ("crates/noise/src/sample.rs", "MOST_THREADS", "16_384"), CROWD),
+            bound("2,048 cgroups", ("crates/noise/src/sample.rs", "MOST_CGROUPS", "2048"), CROWD),
+            bound(
+                "512 bytes of a path",
+                ("crates/noise/src/sample.rs", "LONGEST_PATH", "512"),
+                CROWD,
+            ),
+        ],
+        memory: (
+            "24 MiB",
+            Measured(
+                "crates/noise/src/sample/tests.rs",
+                "two_full_samples_take_at_most_24_mib",
+                "24 << 20",
+            ),
+        ),
+    },
+    Row {
+        input: "containers with [exposed files](configuration.md#cpus-in-files-that-follow)",
+        bounds: &[],
+        memory: (
+            "4 KiB a container",
+            Measured(
+                "src/daemon/exposed_files.rs",
+                "a_container_with_files_takes_at_most_4_kib",
+                "4 << 10",
+            ),
+        ),
+    },
+    Row {
+        input: "what happened to containers, for `explain`",
+        bounds: &[
+            bound("8 records of each", ("src/view/history.rs", "MAX_OF_ONE", "8"), HISTORY),
+            bound("of 2,048 containers", ("crates/cpuset/src/cpus.rs", "WORDS", "32"), HISTORY),
+            bound("64 refusals", ("src/view/history.rs", "MAX_REFUSALS", "64"), HISTORY),
+            bound("64 other troubles", ("src/view/history.rs", "MAX_TROUBLES", "64"), HISTORY),
+        ],
+        memory: (
+            "24 KiB a container",
+            Measured(
+                "src/view/history.rs",
+                "the_records_of_a_container_take_at_most_24_kib",
+                "24 << 10",
+            ),
+        ),
+    },
+    Row {
+        input: "events of the log that repeat",
+        bounds: &[
+            bound("8 conditions", ("crates/wording/src/repeats.rs", "MOST", "8"), REPEATS),
+            bound("one line in 10", ("crates/wording/src/repeats.rs", "EVERY", "10"), REPEATED),
+            bound(
+                "one in 60 s",
+                ("crates/wording/src/repeats.rs", "PAUSE", "Duration::from_secs(60)"),
+                REPEATED,
+            ),
+        ],
+        memory: (
+            "48 KiB of lines an hour",
+            Measured("tests/it/log_volume.rs", "a_disk_that_fails", "MOST: usize = 48 << 10"),
+        ),
+    },
+    Row {
+        input: "clients of the status socket",
+        bounds: &[
+            bound("8 connections", ("src/serve/connections.rs", "MAX_OF_PEER", "8"), PEERS),
+            bound(
+                "one answer of each kind a second",
+                ("src/serve/render.rs", "SHARED", "Duration::from_secs(1)"),
+                READERS,
+            ),
+        ],
+        memory: (
+            "12 KiB a container",
+            Measured(
+                MEMORY,
+                "answers_of_the_status_socket_take_at_most_12_kib_a_container",
+                "12 * 3000",
+            ),
+        ),
     },
     Row {
         input: "the kubelet's podresources",
@@ -225,6 +369,7 @@ const ROWS: &[Row] = &[
                 KUBELET,
             ),
         ],
+        memory: ("24 MiB", Measured(KUBELET.0, KUBELET.1, "MOST_KIB: u64 = 24 << 10;")),
     },
     Row {
         input: "devices in the kubelet's podresources",
@@ -245,6 +390,14 @@ const ROWS: &[Row] = &[
                 DEVICES_OF_ALL,
             ),
         ],
+        memory: (
+            "16 MiB",
+            Measured(
+                MEMORY,
+                "a_list_of_devices_takes_little_memory_and_delays_no_container",
+                "DEVICES_KIB: u64 = 16 << 10;",
+            ),
+        ),
     },
     Row {
         input: "clients of the podresources socket",
@@ -253,6 +406,7 @@ const ROWS: &[Row] = &[
             ("crates/podresources/src/authority/headers.rs", "MAX_BLOCK", "8192"),
             HEADERS,
         )],
+        memory: ("640 KiB", Sum(&[16 * (16_384 + 8192), 16 * 4 * 4096])),
     },
 ];
 
@@ -261,16 +415,43 @@ fn source(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The number of bytes in the largest unit, rounded up.
+fn size(bytes: usize) -> String {
+    if bytes < 1 << 20 {
+        format!("{} KiB", bytes.div_ceil(1 << 10))
+    } else {
+        format!("{} MiB", bytes.div_ceil(1 << 20))
+    }
+}
+
 #[test]
 fn the_table_of_bounds_has_the_programs_constants_and_each_is_tested() {
     let page = source("docs/security.md");
     let mut wrong = Vec::new();
-    for Row { input, bounds } in ROWS {
+    for Row { input, bounds, memory } in ROWS {
         let row = page.lines().find(|line| line.starts_with(&format!("| {input} | ")));
         let Some(row) = row else {
             wrong.push(format!("docs/security.md has no row {input:?}"));
             continue;
         };
+        let (text, figure) = memory;
+        if !row.contains(&format!(" | {text}")) {
+            wrong.push(format!("docs/security.md, {input}: the memory is not {text:?}"));
+        }
+        match figure {
+            Sum(parts) if !text.starts_with(&size(parts.iter().sum())) => {
+                wrong.push(format!(
+                    "docs/security.md, {input}: {text:?} is not the sum of {parts:?}"
+                ));
+            }
+            Sum(_) => {}
+            Measured(tests, test, says) => {
+                let tests_text = source(tests);
+                if !tests_text.contains(&format!("fn {test}(")) || !tests_text.contains(says) {
+                    wrong.push(format!("{tests}: no test {test} with {says:?} measures {text:?}"));
+                }
+            }
+        }
         for Bound { text, constant: (path, name, value), fed_by: (tests, test) } in *bounds {
             if !row.contains(text) {
                 wrong.push(format!("docs/security.md, {input}: no {text:?}"));
@@ -286,7 +467,7 @@ fn the_table_of_bounds_has_the_programs_constants_and_each_is_tested() {
             }
         }
     }
-    let table = page.split("| input | at most | beyond it |").nth(1).unwrap_or_default();
+    let table = page.split("| input | at most | memory | beyond it |").nth(1).unwrap_or_default();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|')).count();
     assert_eq!(wrong, [""; 0]);
     assert_eq!(rows, ROWS.len(), "rows of the table");

@@ -3,11 +3,18 @@
 use crate::kubelet::Kubelet;
 use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
+
+use ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
 use nri::wire;
+use nri_cpu_manager::checkpoint::{self, SavedClaims};
 use protobuf::{CodedOutputStream, Message as _};
 use std::collections::HashMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
+use tokio::time::sleep;
 
 /// Kubernetes' limit on the size of a pod's annotations.
 const ANNOTATIONS: usize = 256 << 10;
@@ -251,11 +258,128 @@ async fn a_list_of_devices_takes_little_memory_and_delays_no_container() {
             let started = Instant::now();
             plugin.runtime.create(&pod, &container(&id, &id, 100)).await.unwrap();
             slowest = slowest.max(started.elapsed());
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            sleep(Duration::from_millis(100)).await;
         }
         let peak = peak_kib(&plugin) - base;
         println!("{what}: {peak} KiB, a creation took {slowest:?}");
         assert!(peak < DEVICES_KIB, "{what}: {peak} KiB");
         assert!(slowest < Duration::from_millis(500), "{what}: a creation took {slowest:?}");
     }
+}
+/// A configuration with as many values as it may have.
+fn full_config(dir: &Path) {
+    let mut config = fs::read_to_string(dir.join("config.yaml")).unwrap();
+    config += "namespaces:\n";
+    config.extend((0..12_400).map(|at| format!("- {{names: [namespace-{at}]}}\n")));
+    fs::write(dir.join("config.yaml"), config).unwrap();
+}
+
+/// A state file with as many claims as fit.
+fn full_state(dir: &Path) {
+    let claim = |at: usize| Claim {
+        pod_uid: PodUid(format!("0123456789abcdef-{at:06}")),
+        namespace: "default".into(),
+        pod: format!("pod-{at:06}"),
+        container: "main".into(),
+        id: ContainerId(format!("{at:064}")),
+        cpus: "2-3".parse().unwrap(),
+        margin: Margin::default(),
+        mixed: false,
+        lent: false,
+        cpu: CpuRequest::default(),
+    };
+    let of = |count: usize| {
+        let cpus = (0..count).map(claim).collect();
+        checkpoint::encode(&SavedClaims { cpus, ..SavedClaims::default() }).unwrap()
+    };
+    let each = (of(1001).len() - of(1).len()) / 1000;
+    let bytes = of((4 << 20) / each - 10);
+    assert!((3 << 20..=4 << 20).contains(&bytes.len()), "{} bytes", bytes.len());
+    fs::write(dir.join("state/checkpoint.json"), bytes).unwrap();
+}
+
+/// A state file of the kubelet with as many containers as fit.
+fn full_kubelet(dir: &Path) {
+    let config = fs::read_to_string(dir.join("config.yaml")).unwrap();
+    let kubelet = dir.join("kubelet");
+    fs::create_dir(&kubelet).unwrap();
+    let config = config.replace("\"\"", kubelet.to_str().unwrap());
+    fs::write(dir.join("config.yaml"), config).unwrap();
+    let entries: Vec<String> =
+        (0..55_000).map(|at| format!("\"{at:05}\":{{\"c\":\"2\"}}")).collect();
+    let entries = entries.join(",");
+    let state = format!(
+        "{{\"policyName\":\"none\",\"defaultCpuSet\":\"\",\"entries\":{{{entries}}},\"checksum\":1}}"
+    );
+    assert!((900 << 10..=1 << 20).contains(&state.len()), "{} bytes", state.len());
+    fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
+}
+
+/// What interrupts were before, of as many as fit.
+fn full_originals(dir: &Path) {
+    let record = |at: usize| {
+        format!(
+            "[{{\"interrupt\":{at}}},{{\"names\":[],\"before\":{{\"cpus\":\"1\"}},\"ours\":[],\"confirmed\":true}}]"
+        )
+    };
+    let records: Vec<String> = (0..50_000).map(record).collect();
+    let records = records.join(",");
+    let file = format!("{{\"version\":1,\"boot\":\"\",\"records\":[{records}],\"banned\":null}}");
+    assert!((3 << 20..=4 << 20).contains(&file.len()), "{} bytes", file.len());
+    fs::write(dir.join("state/quiet.json"), file).unwrap();
+}
+
+/// The figures are those of docs/security.md.
+#[tokio::test]
+async fn files_at_their_bounds_take_the_memory_that_the_page_names() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    list(&mut plugin, &[], PART).await;
+    let base = peak_kib(&plugin);
+    for (what, prepare, most_mib) in [
+        ("configuration", full_config as fn(&Path), 16),
+        ("state file", full_state, 64),
+        ("originals", full_originals, 40),
+        ("kubelet's state file", full_kubelet, 48),
+    ] {
+        let mut plugin = PluginProcess::prepared(Generation::V0_12, prepare).await;
+        list(&mut plugin, &[], PART).await;
+        let more = peak_kib(&plugin).saturating_sub(base);
+        println!("{what}: {more} KiB more than the {base} KiB without");
+        assert!(more < most_mib << 10, "{what}: {more} KiB more than {base} KiB");
+    }
+}
+
+fn get(socket: &Path, path: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The figure is that of docs/security.md.
+#[tokio::test]
+async fn answers_of_the_status_socket_take_at_most_12_kib_a_container() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    let shared = container("", "", 100);
+    list(&mut plugin, &tenants(30, 100, &pod("", 0), &shared), PART).await;
+    // The next answer shows that the list was recorded.
+    let _ = plugin.runtime.stop(&pod("none", 0), &container("none", "none", 0)).await;
+    let before = peak_kib(&plugin);
+    let mut answers = Vec::new();
+    for path in ["/status", "/", "/metrics"] {
+        // Until the plugin has done what follows from the list.
+        let answer = loop {
+            let answer = get(&plugin.state_dir().join("status.sock"), path);
+            if !answer.starts_with("HTTP/1.1 503 ") {
+                break answer;
+            }
+            sleep(Duration::from_millis(200)).await;
+        };
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+        answers.push(answer.len());
+    }
+    let more = peak_kib(&plugin) - before;
+    println!("answers of {answers:?} bytes: {more} KiB");
+    assert!(more < 12 * 3000, "{more} KiB");
 }

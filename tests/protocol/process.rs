@@ -3,7 +3,7 @@
 use crate::fake_sysfs;
 use crate::runtime::{Generation, Runtime};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use tokio::net::{UnixListener, UnixStream};
@@ -17,6 +17,14 @@ pub(crate) struct PluginProcess {
 
 impl PluginProcess {
     pub(crate) async fn start(generation: Generation) -> PluginProcess {
+        PluginProcess::prepared(generation, |_| ()).await
+    }
+
+    /// Starts after `prepare` has changed its directory, with the configuration and the state directory.
+    pub(crate) async fn prepared(
+        generation: Generation,
+        prepare: impl FnOnce(&Path),
+    ) -> PluginProcess {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         let sysfs = dir.path().join("sys");
@@ -27,6 +35,8 @@ impl PluginProcess {
             kubelet.display()
         );
         fs::write(dir.path().join("config.yaml"), config).unwrap();
+        fs::create_dir(dir.path().join("state")).unwrap();
+        prepare(dir.path());
         PluginProcess::launch(Rc::new(dir), generation, "nri.sock").await
     }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -110,4 +111,31 @@ async fn a_flood_of_the_kubelet_takes_nothing_of_the_thread_that_decides() {
     let all = all() - all_before;
     assert!(all > Duration::from_millis(100), "the flood was not read: {all:?}");
     assert!(main < all / 5, "{main:?} of {all:?} is the time of the thread that decides");
+}
+
+/// A failed allocation ends a process, so limits that make one likely are refused while nothing depends on the plugin.
+#[test]
+fn a_limit_of_addresses_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    for (limit, name, kib) in
+        [("-v", "addresses", 200 << 10), ("-v", "addresses", 1 << 20), ("-d", "data", 100 << 10)]
+    {
+        let command = format!(
+            "ulimit {limit} {kib}; exec \"$0\" run --config \"$1\"/none --state-dir \"$1\"/state"
+        );
+        let run = Command::new("sh")
+            .args(["-c", &command, env!("CARGO_BIN_EXE_nri-cpu-manager")])
+            .arg(dir.path())
+            .output()
+            .unwrap();
+        let error = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(1), "{error}");
+        let expected = format!("the limit of {name} (ulimit {limit};");
+        assert!(error.contains(&expected), "{error}");
+        assert!(
+            error.contains(&format!(" is {} MiB, and the plugin may reserve 2048 MiB", kib >> 10)),
+            "{error}"
+        );
+    }
+    assert!(!dir.path().join("state").exists());
 }

@@ -277,11 +277,11 @@ fn full_config(dir: &Path) {
 /// A state file with as many claims as fit.
 fn full_state(dir: &Path) {
     let claim = |at: usize| Claim {
-        pod_uid: PodUid(format!("0123456789abcdef-{at:06}")),
+        pod_uid: PodUid(format!("0123456789abcdef-{at:06}").into()),
         namespace: "default".into(),
         pod: format!("pod-{at:06}"),
         container: "main".into(),
-        id: ContainerId(format!("{at:064}")),
+        id: ContainerId(format!("{at:064}").into()),
         cpus: "2-3".parse().unwrap(),
         margin: Margin::default(),
         mixed: false,
@@ -336,10 +336,10 @@ async fn files_at_their_bounds_take_the_memory_that_the_page_names() {
     list(&mut plugin, &[], PART).await;
     let base = peak_kib(&plugin);
     for (what, prepare, most_mib) in [
-        ("configuration", full_config as fn(&Path), 16),
-        ("state file", full_state, 64),
+        ("configuration", full_config as fn(&Path), 24),
+        ("state file", full_state, 80),
         ("originals", full_originals, 40),
-        ("kubelet's state file", full_kubelet, 48),
+        ("kubelet's state file", full_kubelet, 56),
     ] {
         let mut plugin = PluginProcess::prepared(Generation::V0_12, prepare).await;
         list(&mut plugin, &[], PART).await;

@@ -5,6 +5,14 @@ started=$SECONDS
 # Progress goes to standard error: the results of scripts, such as a path, are on standard output.
 step() { printf '== %s (%d s)\n' "$1" "$((SECONDS - started))" >&2; }
 
+# long_step WHAT COMMAND...: a step that can take minutes. A line each half minute shows that the command goes on, except on a
+# terminal, where cargo shows more. The lines end with the command, however that ends: they wait for its end at a pipe.
+half_minute=30
+long_step() {
+  step "$1"
+  { "${@:2}" 9>&-; } 9> >(while read -rt "$half_minute"; (($? > 128)); do [ -t 2 ] || step "still ${1%%:*}"; done)
+}
+
 fail() {
   printf '%s: %s\n' "$0" "$1" >&2
   exit 1
@@ -100,8 +108,7 @@ cargo_shipped() {
 # Like lab, for commands that start no containers or virtual machines.
 lab_unprivileged() {
   need_rust
-  step "building the lab: about five minutes the first time"
-  cargo_static build $(cargo_progress) --package lab --bins
+  long_step "building the lab: about five minutes the first time" cargo_static build $(cargo_progress) --package lab --bins
   exec "target/$(rustc --print host-tuple)/lab/lab" "$@"
 }
 

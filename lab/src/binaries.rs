@@ -1,13 +1,13 @@
 //! The program under test and its helpers, built as static programs for containers and guests.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::cache;
-use crate::command::{command, progress, run};
-use crate::platform::Platform;
+use crate::command::{command, run};
+use image::Platform;
 
 /// The static programs that guests and containers need.
 #[derive(Debug, Clone)]
@@ -31,7 +31,6 @@ impl Binaries {
         if platform == Platform::HERE {
             return Ok(here.clone());
         }
-        progress(format!("building the lab for {platform}: about five minutes the first time"));
         let lab = hack_build(platform, &["--lab"])?;
         let plugin = Self::build_plugin(platform)?;
         Ok(Self { plugin, lab: lab.join("lab"), probe: lab.join("probe") })
@@ -52,23 +51,12 @@ impl Binaries {
 
     /// Only the shipped program, with the command that users run.
     pub fn build_plugin(platform: Platform) -> Result<PathBuf> {
-        progress(format!(
-            "building the plugin for {platform}, optimised: about five minutes the first time"
-        ));
         hack_build(platform, &[])
     }
 }
 
-/// Returns the path that it prints. Cargo's progress and errors go to this program's standard
-/// error, because a build takes minutes.
 fn hack_build(platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
-    let mut build = command(cache::repository().join("hack/build"), arguments);
-    build.stderr(Stdio::inherit());
-    if platform != Platform::HERE {
-        build.args(["--target", platform.machine()]);
-    }
-    let path = run(in_repository(&mut build))?;
-    Ok(cache::repository().join(path.trim()))
+    image::hack_build(&cache::repository(), platform, arguments)
 }
 
 /// The directory of this crate's programs, as static builds: the running program or test is one of
@@ -89,16 +77,55 @@ fn in_repository(command: &mut Command) -> &mut Command {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    /// Standard output and standard error, neither of which is a terminal.
+    fn output(script: &str) -> [String; 2] {
+        let mut bash = command("bash", ["-c", script]);
+        let output = in_repository(bash.stderr(Stdio::piped())).output().unwrap();
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    }
 
     /// Callers read results from standard output: a path, an image's digest.
     #[test]
     fn scripts_write_progress_to_standard_error() {
-        let script = "source hack/lib.sh; step building; cargo_progress; echo path";
-        let mut bash = command("bash", ["-c", script]);
-        let output = in_repository(bash.stderr(Stdio::piped())).output().unwrap();
+        let [stdout, stderr] =
+            output("source hack/lib.sh; step building; cargo_progress; echo path");
         // Not on a terminal, so cargo is quiet.
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "--quiet\npath\n");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "== building (0 s)\n");
+        assert_eq!(stdout, "--quiet\npath\n");
+        assert_eq!(stderr, "== building (0 s)\n");
+    }
+
+    #[test]
+    fn a_long_step_prints_lines_until_its_command_ends() {
+        let start = Instant::now();
+        let [stdout, stderr] = output(
+            "source hack/lib.sh; half_minute=0.5
+             long_step building bash -c 'sleep 1.8; exit 3' || echo $?
+             half_minute=20; long_step short true",
+        );
+        assert_eq!(stdout, "3\n");
+        let lines: Vec<&str> =
+            stderr.lines().map(|line| line.split(" (").next().unwrap()).collect();
+        let still = lines.len() - 2;
+        assert!((1..=3).contains(&still), "{stderr}");
+        let expected = [&["== building"][..], &["== still building"].repeat(still), &["== short"]];
+        assert_eq!(lines, expected.concat());
+        // The output ends with the command, too: whoever waits for its end waits for no line.
+        assert!(start.elapsed() < Duration::from_secs(15));
+    }
+
+    #[test]
+    fn a_long_step_that_is_killed_leaves_nothing() {
+        let start = Instant::now();
+        let [_, stderr] = output(
+            "source hack/lib.sh; half_minute=20
+             long_step building bash -c 'kill -KILL $PPID'",
+        );
+        assert_eq!(stderr, "== building (0 s)\n");
+        assert!(start.elapsed() < Duration::from_secs(15));
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::cache;
 use crate::command::{command, progress, run};
 use crate::containerd::Version;
-use crate::platform::Platform;
+use image::Platform;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 

@@ -13,7 +13,7 @@ use nix::mount::{MsFlags, mount};
 
 use crate::command::{command, run};
 use crate::containerd::ContainerdSetup;
-use crate::image::shipped::Shipped;
+use crate::images::Shipped;
 use crate::job::{self, Oci, Software};
 use crate::job::{Job, Report};
 use crate::node::Node;

@@ -8,8 +8,8 @@ use crate::cache::{self, Lock};
 use crate::cgroup::Driver;
 use crate::containerd::{ContainerdSetup, Version};
 use crate::node::Node;
-use crate::platform::Platform;
-use crate::{debian, image};
+use crate::{debian, images};
+use image::Platform;
 
 /// Sockets and state. A short path, because socket names are limited.
 const RUN: &str = "/run/nri-cpu-manager-lab";
@@ -50,7 +50,7 @@ impl Host {
         let lock = cache::lock_file(&lock())?;
         let [programs, runc, busybox] = packages(version)?;
         let image = cache::directory("images")?.join("host.tar");
-        image::write_lab(&image, &busybox, probe)?;
+        images::write_lab(&image, &busybox, probe)?;
         let directory = cache::directory("host")?;
         let setup = ContainerdSetup {
             version,

@@ -4,7 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`command`], `files`, [`kernel`], [`process`], [`cache`] | programs, files, the kernel, processes; `target/lab` |
-//! | [`debian`], [`binaries`], [`image`], [`platform`] | Debian's packages, the static programs, container images |
+//! | [`debian`], [`binaries`], [`images`] | Debian's packages, the static programs, container images |
 //! | [`containerd`], [`plugin`] | the two programs under test, as processes |
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | what a kubelet does |
 //! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` rendered, and run as a pod from its image |
@@ -37,7 +37,7 @@ pub mod foreign;
 pub mod guest;
 pub mod hardware;
 pub mod host;
-pub mod image;
+pub mod images;
 pub mod instance;
 pub mod interrupts;
 pub mod invariants;
@@ -51,7 +51,6 @@ pub mod memory;
 pub mod node;
 pub mod overlap;
 pub mod picture;
-pub mod platform;
 pub mod plugin;
 pub mod pod;
 pub mod process;

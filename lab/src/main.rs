@@ -32,8 +32,6 @@ enum Command {
     Shell(lab::shell::Options),
     /// List machines and scenarios
     List,
-    /// Build the plugin's image as an OCI archive, without Docker
-    Image(lab::image::shipped::Options),
     /// Fetch and build what virtual machines and containers need
     Prepare,
     /// Run a job inside a virtual machine
@@ -52,7 +50,6 @@ fn main() -> ExitCode {
         Command::All => lab::suite::all(),
         Command::Shell(options) => lab::shell::start(&options),
         Command::List => lab::suite::list(),
-        Command::Image(options) => lab::image::shipped::run(&options),
         Command::Prepare => lab::prepare(),
         Command::Guest => lab::guest::main(),
     };
@@ -79,11 +76,10 @@ mod tests {
     ];
 
     /// The scripts that pass their arguments on, and the words that they add.
-    const SCRIPTS: [(&str, &[&str]); 6] = [
+    const SCRIPTS: [(&str, &[&str]); 5] = [
         ("hack/lab", &[]),
         ("hack/demo", &["demo"]),
         ("hack/chaos", &["chaos"]),
-        ("hack/image", &["image"]),
         ("hack/bench-latency", &["latency"]),
         ("hack/bench-noise", &["noise"]),
     ];

@@ -15,7 +15,7 @@ use crate::containerd::{Containerd, ContainerdSetup};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 use crate::tap::Tap;
-use crate::{cache, cgroup, files, image, plugin, process};
+use crate::{cache, cgroup, files, images, plugin, process};
 
 mod first;
 mod strayed;
@@ -52,7 +52,7 @@ impl Node {
         let driver = setup.driver;
         cgroup::prepare(driver)?;
         let containerd = Containerd::start(setup)?;
-        containerd.import(image, image::LAB)?;
+        containerd.import(image, images::LAB)?;
         let kubelet = Kubelet::connect(&containerd.socket())?;
         files::make_directory(directory)?;
         let node = Self {
@@ -230,7 +230,7 @@ impl Node {
     /// Makes the plugin's image known to the runtime, once: it stays the same.
     pub fn import_plugin(&mut self, image: &Path) -> Result<()> {
         if !self.ships {
-            self.containerd.import(image, image::shipped::NAME)?;
+            self.containerd.import(image, image::NAME)?;
             self.ships = true;
         }
         Ok(())

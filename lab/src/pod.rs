@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::cri::wire;
-use crate::{image, kernel};
+use crate::{images, kernel};
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
@@ -326,7 +326,7 @@ impl Pod {
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(wire::ImageSpec { image: image::LAB.to_owned() }),
+            image: Some(wire::ImageSpec { image: images::LAB.to_owned() }),
             command: container.command.clone(),
             mounts: mounts.collect(),
             labels,

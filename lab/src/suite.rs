@@ -16,11 +16,11 @@ use crate::command::progress;
 use crate::containerd::Version;
 use crate::debian::KernelPackage;
 use crate::job::{Oci, Software};
-use crate::platform::Platform;
 use crate::scenario::shape::Shape;
 use crate::scenario::{self, Scenario};
 use crate::task::Task;
 use crate::vm::{Machine, Turn, Vm};
+use image::Platform;
 
 #[cfg(test)]
 mod page;

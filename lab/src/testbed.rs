@@ -14,7 +14,7 @@ use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::chaos::{self, StormSettings, Summary};
 use crate::command::{last_lines, poll};
 use crate::daemonset::{Confinement, DaemonPod};
-use crate::image::shipped::Shipped;
+use crate::images::Shipped;
 use crate::instance::Instance;
 use crate::invariants::{Invariants, parse};
 use crate::latency::{self, LatencySettings, Measurements};

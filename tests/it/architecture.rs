@@ -24,6 +24,15 @@ fn names(directory: &str) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
+/// The names below `[dependencies]` in a Cargo.toml.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let lines = manifest.split("[dependencies]").nth(1).unwrap_or_default().lines();
+    lines
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split(['.', ' ']).next())
+        .filter(|name| !name.is_empty() && !name.starts_with('#'))
+}
+
 #[test]
 fn the_table_of_crates_lists_their_dependencies() {
     let crates: BTreeSet<String> =
@@ -34,18 +43,32 @@ fn the_table_of_crates_lists_their_dependencies() {
         let Some(name) = name.trim_matches('`').strip_prefix("crates/") else { continue };
         let manifest = root().join("crates").join(name).join("Cargo.toml");
         let manifest = fs::read_to_string(manifest).unwrap();
-        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
-        let ours: BTreeSet<&str> = dependencies
-            .lines()
-            .take_while(|line| !line.starts_with('['))
-            .filter_map(|line| line.split(['.', ' ']).next())
-            .filter(|dependency| crates.contains(*dependency))
-            .collect();
+        let ours: BTreeSet<&str> =
+            dependencies(&manifest).filter(|dependency| crates.contains(*dependency)).collect();
         let listed: BTreeSet<&str> = depends.split(", ").filter(|name| !name.is_empty()).collect();
         assert_eq!(listed, ours, "{name}");
         described.insert(name.to_owned());
     }
     assert_eq!(described, crates);
+}
+
+/// A new user waits for it before the plugin's own build begins.
+#[test]
+fn a_first_build_of_the_image_compiles_only_the_plugin_and_a_packer() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let script = read("hack/image");
+    let built: Vec<&str> = script
+        .split("--package ")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next())
+        .collect();
+    assert_eq!(built, ["image"]);
+    assert!(!script.contains("lab_unprivileged"));
+    let mut ours = names("crates");
+    ours.extend(["lab", "sim", "nri-cpu-manager"].map(str::to_owned));
+    let manifest = read("image/Cargo.toml");
+    let used: Vec<&str> = dependencies(&manifest).filter(|name| ours.contains(*name)).collect();
+    assert!(used.is_empty(), "{used:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
-use crate::image::shipped::Shipped;
+use crate::images::Shipped;
 use crate::job::Software;
 use crate::task::Task;
 use crate::testbed::Testbed;

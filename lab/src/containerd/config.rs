@@ -3,7 +3,7 @@
 use super::ContainerdSetup;
 use super::version::Version;
 use crate::cgroup::Driver;
-use crate::image;
+use crate::images;
 
 /// Without NRI, as is containerd 1.7's default, all is there but that it is disabled.
 pub(super) fn text(setup: &ContainerdSetup, nri: bool) -> String {
@@ -61,7 +61,7 @@ path = "{data}/opt"
 /// containers, and no plugin learns of them.
 fn cri(setup: &ContainerdSetup) -> String {
     let ContainerdSetup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
-    let (data, runc, image) = (data.display(), runc.display(), image::LAB);
+    let (data, runc, image) = (data.display(), runc.display(), images::LAB);
     let systemd = setup.driver == Driver::Systemd;
     // Version 2 has a plugin for images and one for containers in place of one for both.
     let (runtime, images) = match setup.version {

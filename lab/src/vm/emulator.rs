@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::machine::Machine;
 use crate::command::{command, run};
-use crate::platform::Platform;
 use crate::{debian, files};
+use image::Platform;
 
 /// The suite of version 10. Older versions have no caches per die or module, and their emulation
 /// makes guest kernels panic.

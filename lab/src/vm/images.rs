@@ -10,12 +10,12 @@ use crate::binaries::Binaries;
 use crate::command::{command, run};
 use crate::containerd::Version;
 use crate::debian::{self, KernelPackage};
-use crate::image::{self, shipped::Shipped};
+use crate::images::{self, Shipped};
 use crate::job::CONTAINERD_1_7;
-use crate::platform::Platform;
 use crate::vm::emulator::Emulator;
 use crate::vm::machine::{Machine, TABLES};
 use crate::{cache, files};
+use image::Platform;
 
 /// Files that all runs share.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ pub(super) fn make_run(
     files::copy(&binaries.lab, &tree.join("lab"))?;
     files::copy(&binaries.probe, &tree.join("probe"))?;
     Shipped::copy(&binaries.plugin, &tree)?;
-    image::write_lab(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
+    images::write_lab(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
     files::write(&tree.join("job.json"), job)?;
     let path = directory.join("run.ext4");
     make_file_system(&tree, &path, "96M")?;

@@ -8,7 +8,7 @@ use cpuset::CpuSet;
 use topology::Topology;
 use topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 
-use crate::platform::Platform;
+use image::Platform;
 
 mod device_tree;
 mod file;

@@ -18,9 +18,9 @@ use crate::command::{last_lines, progress};
 use crate::debian::KernelPackage;
 use crate::job::Software;
 use crate::job::{Job, Report};
-use crate::platform::Platform;
 use crate::process;
 use crate::task::Task;
+use image::Platform;
 
 mod devices;
 mod emulator;

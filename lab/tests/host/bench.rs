@@ -8,7 +8,7 @@ use cpuset::CpuSet;
 use lab::containerd::Version;
 use lab::daemonset::DaemonPod;
 use lab::host::Host;
-use lab::image::shipped::Shipped;
+use lab::images::Shipped;
 use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::bench::{Bench, exclusive, shared};
+use image::Platform;
 use lab::containerd::Version;
 use lab::debian;
-use lab::platform::Platform;
 
 fn promtool() -> PathBuf {
     let root = debian::unpacked(&["prometheus"], "bookworm", Platform::HERE).unwrap();

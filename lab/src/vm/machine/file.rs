@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use cpuset::CpuSet;
 
 use super::{Level, Machine};
-use crate::platform::Platform;
 use crate::{cache, files};
+use image::Platform;
 
 /// Emulating more takes too long on a small machine.
 const MOST: usize = 256;

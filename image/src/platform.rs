@@ -58,14 +58,23 @@ impl fmt::Display for Platform {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The start of a program's file.
+    pub(crate) fn program(platform: Platform) -> Vec<u8> {
+        let mut program = b"\x7fELF".to_vec();
+        program.resize(64, 0);
+        program[18] = match platform {
+            Platform::Amd64 => 62,
+            Platform::Arm64 => 183,
+        };
+        program
+    }
 
     #[test]
     fn a_program_for_another_machine_is_refused() {
-        let mut program = b"\x7fELF".to_vec();
-        program.resize(64, 0);
-        program[18] = 183;
+        let program = program(Platform::Arm64);
         Platform::Arm64.check(&program).unwrap();
         for (platform, program) in
             [(Platform::Amd64, &program[..]), (Platform::Arm64, &program[..10])]

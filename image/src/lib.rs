@@ -1,5 +1,5 @@
 //! Container images, built without a registry or a daemon: an OCI layout in a tar archive, for `ctr
-//! images import` and `podman load`.
+//! images import` and `podman load`. `hack/image` makes the plugin's, the lab also that of its containers.
 //!
 //! Times, owners and the order of files are fixed: the same files give the same bytes.
 //!
@@ -9,15 +9,16 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::platform::Platform;
+pub use platform::Platform;
 
-pub mod shipped;
+mod platform;
 
 /// An image with one layer.
 #[derive(Debug, Clone)]
@@ -33,6 +34,12 @@ pub struct Image {
 pub enum Entry {
     Program { path: String, content: Vec<u8> },
     Link { path: String, target: String },
+}
+
+impl Entry {
+    pub fn program(path: &str, from: &Path) -> Result<Self> {
+        Ok(Self::Program { path: path.to_owned(), content: read(from)? })
+    }
 }
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -159,19 +166,107 @@ fn digest(content: &[u8]) -> String {
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Name of the image of all of the lab's containers and sandboxes: a static shell and the probe.
-pub const LAB: &str = "registry.invalid/lab:1";
+/// The name in the manifests. Without a registry, so that it is always the image that a node has
+/// loaded.
+pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
-const APPLETS: &[&str] = &["sh", "sleep", "cat"];
+/// The archive of the plugin's image for the platforms of these programs. Returns the image's digest.
+pub fn write_plugin(path: &Path, programs: &[(Platform, PathBuf)]) -> Result<String> {
+    let mut images = Vec::new();
+    for (platform, program) in programs {
+        let is_named = images.iter().any(|(other, _)| other == platform);
+        ensure!(!is_named, "the image has {platform} twice");
+        let content = read(program)?;
+        platform.check(&content)?;
+        images.push((*platform, plugin(content)));
+    }
+    write(path, NAME, &images)
+}
 
-pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
-    let program = |name: &str, from: &Path| {
-        Ok::<_, anyhow::Error>(Entry::Program { path: format!("bin/{name}"), content: read(from)? })
-    };
-    let mut files = vec![program("busybox", busybox)?, program("probe", probe)?];
-    let link =
-        |applet: &&str| Entry::Link { path: format!("bin/{applet}"), target: "busybox".to_owned() };
-    files.extend(APPLETS.iter().map(link));
-    let config = json!({"Entrypoint": ["/bin/probe", "sleep"], "Env": ["PATH=/bin"]});
-    write(path, LAB, &[(Platform::HERE, Image { config, files })]).map(|_| ())
+const DESCRIPTION: &str =
+    "Topology-aware CPU pinning for Kubernetes nodes, as an NRI plugin for containerd and CRI-O";
+
+/// The last stage of the Dockerfile.
+fn plugin(program: Vec<u8>) -> Image {
+    let config = json!({
+        "User": "65534:65534",
+        "Env": ["MALLOC_ARENA_MAX=1"],
+        "Entrypoint": ["/nri-cpu-manager"],
+        "Cmd": ["run"],
+        "Labels": {
+            "org.opencontainers.image.title": "nri-cpu-manager",
+            "org.opencontainers.image.description": DESCRIPTION,
+            "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
+            "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
+        },
+    });
+    Image {
+        config,
+        files: vec![Entry::Program { path: "nri-cpu-manager".to_owned(), content: program }],
+    }
+}
+
+/// Builds with `hack/build` in the repository, and returns the path that it prints. Its progress and errors go to this
+/// program's standard error, because a build takes minutes.
+pub fn hack_build(repository: &Path, platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
+    let mut build = Command::new(repository.join("hack/build"));
+    build.args(arguments).current_dir(repository).stdin(Stdio::null()).stderr(Stdio::inherit());
+    // An outer `cargo test` sets its own flags.
+    build.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    if platform != Platform::HERE {
+        build.args(["--target", platform.machine()]);
+    }
+    let output = build.output().context("cannot start hack/build")?;
+    ensure!(output.status.success(), "hack/build failed ({}): see its output above", output.status);
+    let path = String::from_utf8(output.stdout).context("hack/build printed no path")?;
+    Ok(repository.join(path.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `hack/release` checks with skopeo that each platform's program and labels are found.
+    #[test]
+    fn the_same_program_gives_the_same_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["program", "a.tar", "b.tar"].map(|name| directory.path().join(name));
+        std::fs::write(&paths[0], platform::tests::program(Platform::HERE)).unwrap();
+        let programs = [(Platform::HERE, paths[0].clone())];
+        let digests = [1, 2].map(|index: usize| write_plugin(&paths[index], &programs).unwrap());
+        assert_eq!(digests[0], digests[1]);
+        let [a, b] = [1, 2].map(|index: usize| std::fs::read(&paths[index]).unwrap());
+        assert!(a == b);
+        let mut archive = tar::Archive::new(&a[..]);
+        for entry in archive.entries().unwrap() {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            assert_eq!((header.mtime().unwrap(), header.uid().unwrap()), (0, 0));
+        }
+    }
+
+    /// Line by line, so that both ways to build give the same image.
+    #[test]
+    fn the_dockerfile_describes_this_image() {
+        let Image { config, files } = plugin(Vec::new());
+        let [Entry::Program { path, .. }] = &files[..] else { panic!("{files:?}") };
+        let list = |key: &str| config[key].to_string().replace(',', ", ");
+        let mut lines = vec![
+            "FROM scratch".to_owned(),
+            format!("COPY --from=build /{path} /{path}"),
+            format!("USER {}", config["User"].as_str().unwrap()),
+            format!("ENV {}", config["Env"][0].as_str().unwrap()),
+            format!("ENTRYPOINT {}", list("Entrypoint")),
+            format!("CMD {}", list("Cmd")),
+        ];
+        let labels = config["Labels"].as_object().unwrap();
+        lines.extend(labels.iter().map(|(name, text)| format!("LABEL {name}={text}")));
+        let dockerfile = include_str!("../../Dockerfile");
+        let stage = dockerfile.find("FROM scratch").unwrap();
+        let mut described: Vec<&str> = dockerfile[stage..].lines().collect();
+        described.retain(|line| !line.is_empty() && !line.starts_with('#'));
+        described.sort_unstable();
+        lines.sort_unstable();
+        assert_eq!(lines, described);
+    }
 }

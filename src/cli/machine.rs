@@ -8,6 +8,7 @@ use clap::Args;
 use kernel::Linux;
 use std::io;
 use std::path::{Path, PathBuf};
+use topology::picture::bytes;
 use topology::presets::{Preset, preset, presets, similar};
 use topology::synthetic::{DescriptionError, Machine};
 use topology::sysfs::{self, Reading};
@@ -99,8 +100,11 @@ pub fn load(what: &str) -> Result<LoadedMachine, MachineError> {
             });
         }
     };
-    let topology = machine.topology()?;
-    Ok(LoadedMachine { topology, sizes: Sizes::default(), warnings: Vec::new() })
+    Ok(LoadedMachine {
+        topology: machine.topology()?,
+        sizes: machine.sizes(),
+        warnings: Vec::new(),
+    })
 }
 
 /// ` (did you mean --from NAME?)` if this is a preset or nearly one, otherwise empty.
@@ -142,14 +146,15 @@ pub fn list() -> String {
     presets.sort_by(|a, b| wording::natural_order(a.name, b.name));
     let width = presets.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
     let line = |preset: &Preset| {
-        let Preset { name, about, .. } = preset;
+        let Preset { name, about, machine } = preset;
+        let memory = machine.memory.map(|size| format!(", {}", bytes(size))).unwrap_or_default();
         let suffixes = preset.suffixes();
         let variants = if suffixes.is_empty() {
             String::new()
         } else {
             format!("; variants {}", suffixes.join(", "))
         };
-        format!("{name:width$}  {about}{variants}\n")
+        format!("{name:width$}  {about}{memory}{variants}\n")
     };
     presets.iter().map(line).collect()
 }

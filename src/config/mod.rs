@@ -399,7 +399,7 @@ impl Config {
         let nodes = memory::nodes(topology).map_err(|node| {
             let why = format!(
                 "the memory of NUMA node {node} is unknown: Static needs its MemTotal in \
-                 /sys/devices/system/node/node{node}/meminfo, or memory_bytes in a file of topology --save"
+                 /sys/devices/system/node/node{node}/meminfo, memory_bytes in a file of topology --save, or a preset"
             );
             self.source.at(memory::POLICY, why)
         })?;

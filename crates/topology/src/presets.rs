@@ -1,6 +1,8 @@
 //! Machines by name: examples of the KEPs, processors with public specifications (only the facts
 //! that matter to placement), and shapes that are hard to place on.
 //!
+//! Memory is plausible, not specified: 16 to 64 GiB for each channel of a processor, and 4 GiB for each CPU of an
+//! example, in equal parts on all NUMA nodes.
 //! Firmware settings are variants with a suffix: `epyc-7303-nosmt-nps0`. The processors, and how
 //! many uncore caches each has, are those of KEP-4800's list.
 
@@ -81,86 +83,105 @@ pub fn similar(name: &str) -> Vec<String> {
 pub fn presets() -> Vec<Preset> {
     let one = || Machine { numbering: Numbering::Interleaved, threads: 2, ..Machine::default() };
     let intel = || Machine { near: 12, far: 21, ..one() };
-    let preset = |name, about, machine| Preset { name, about, machine };
+    let preset = |name, about, gib: u64, machine| {
+        let machine = Machine { memory: Some(gib << 30), ..machine };
+        Preset { name, about, machine }
+    };
     vec![
         preset(
             "kep-4800",
             "KEP-4800's worked example: 32 CPUs, 4 uncore caches, no SMT",
+            128,
             Machine { caches: 4, cores: 32, threads: 1, ..one() },
         ),
         preset(
             "kep-4800-smt",
             "the same with SMT: 16 cores, 32 CPUs, 4 uncore caches",
+            128,
             Machine { caches: 4, cores: 16, ..one() },
         ),
         preset(
             "kep-4800-small",
             "KEP-4800's smaller node: 16 CPUs, 2 uncore caches, no SMT",
+            64,
             Machine { caches: 2, cores: 16, threads: 1, ..one() },
         ),
         preset(
             "epyc-7303",
             "two sockets, 32 cores, 64 CPUs, 8 uncore caches",
+            256,
             Machine { sockets: 2, caches: 4, cores: 16, ..one() },
         ),
         preset(
             "epyc-7702p",
             "64 cores, 128 CPUs, 16 uncore caches",
+            512,
             Machine { caches: 16, cores: 64, ..one() },
         ),
         preset(
             "epyc-9654",
             "two sockets, 192 cores, 384 CPUs, 24 uncore caches",
+            1536,
             Machine { sockets: 2, caches: 12, cores: 96, ..one() },
         ),
         preset(
             "epyc-9654-nps2",
             "the same with 4 NUMA nodes",
+            1536,
             Machine { sockets: 2, nodes: 2, caches: 12, cores: 96, ..one() },
         ),
         preset(
             "epyc-9654-nps4",
             "the same with 8 NUMA nodes",
+            1536,
             Machine { sockets: 2, nodes: 4, caches: 12, cores: 96, ..one() },
         ),
         preset(
             "epyc-9754",
             "128 cores, 256 CPUs, 16 uncore caches",
+            768,
             Machine { caches: 16, cores: 128, ..one() },
         ),
         preset(
             "xeon-8490h",
             "two sockets, 120 cores, 240 CPUs, an uncore cache a socket",
+            1024,
             Machine { sockets: 2, cores: 60, ..intel() },
         ),
         preset(
             "xeon-8490h-snc",
             "the same with sub-NUMA clustering: two NUMA nodes in a cache",
+            1024,
             Machine { sockets: 2, nodes: 2, cores: 60, ..intel() },
         ),
         preset(
             "core-12850hx",
             "hybrid: 8 fast cores with SMT and 8 efficient ones, 24 CPUs",
+            64,
             Machine { cores: 16, efficient: 8, numbering: Numbering::Adjacent, ..one() },
         ),
         preset(
             "altra-128",
             "128 cores without SMT, 16 uncore caches",
+            512,
             Machine { caches: 16, cores: 128, threads: 1, ..one() },
         ),
         preset(
             "altra-128-l2",
             "the same without uncore caches: each core has its own cache",
+            512,
             Machine { caches: 128, cores: 128, threads: 1, ..one() },
         ),
         preset(
             "graviton3",
             "64 cores without SMT, one uncore cache",
+            256,
             Machine { cores: 64, threads: 1, ..one() },
         ),
         preset(
             "power-smt8",
             "two sockets, 24 cores of 8 threads, 192 CPUs, a cache for every two cores",
+            1024,
             Machine {
                 sockets: 2,
                 caches: 6,
@@ -173,9 +194,10 @@ pub fn presets() -> Vec<Preset> {
         preset(
             "many-nodes",
             "512 CPUs in 64 NUMA nodes, and two nodes with memory only",
+            4224,
             Machine { sockets: 4, nodes: 16, caches: 16, cores: 64, memory_only: 2, ..one() },
         ),
-        preset("small", "2 CPUs of one core", one()),
+        preset("small", "2 CPUs of one core", 8, one()),
     ]
 }
 

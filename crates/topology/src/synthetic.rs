@@ -1,7 +1,7 @@
 //! [`Machine`]: machines from a description, for tests and the simulator.
 
 use super::model::{
-    CoreKind, Cpu, Facts, LOCAL_DISTANCE, NodeFacts, OfflineCpu, Topology, TopologyError,
+    CoreKind, Cpu, Facts, LOCAL_DISTANCE, NodeFacts, OfflineCpu, Sizes, Topology, TopologyError,
 };
 use cpuset::{CpuSet, MAX_CPUS};
 use std::collections::BTreeMap;
@@ -46,6 +46,8 @@ pub struct Machine {
     pub far: u32,
     /// Nodes without CPUs, numbered after all others.
     pub memory_only: usize,
+    /// Bytes, in equal parts on all nodes; `None` if unknown.
+    pub memory: Option<u64>,
     pub offline: CpuSet,
     pub isolated: CpuSet,
 }
@@ -101,6 +103,7 @@ impl Default for Machine {
             near: 12,
             far: 32,
             memory_only: 0,
+            memory: None,
             offline: CpuSet::EMPTY,
             isolated: CpuSet::EMPTY,
         }
@@ -109,7 +112,17 @@ impl Default for Machine {
 
 impl Machine {
     pub fn topology(&self) -> Result<Topology, DescriptionError> {
-        Ok(Topology::build(self.facts()?)?)
+        Ok(Topology::build(self.facts()?)?.with_memory(&self.sizes()))
+    }
+
+    /// The size of the memory of each node.
+    pub fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        if let Some(memory) = self.memory {
+            let nodes = self.all_nodes();
+            sizes.memory = (0..nodes).map(|node| (node, memory / nodes as u64)).collect();
+        }
+        sizes
     }
 
     /// The facts that a reader would find on this machine. As under Linux, only the NUMA node of
@@ -211,9 +224,17 @@ impl Machine {
         }
     }
 
+    fn nodes_with_cpus(&self) -> usize {
+        (self.sockets * self.nodes).max(1)
+    }
+
+    fn all_nodes(&self) -> usize {
+        self.nodes_with_cpus() + self.memory_only
+    }
+
     fn node_facts(&self) -> Vec<NodeFacts> {
-        let with_cpus = (self.sockets * self.nodes).max(1);
-        let all = with_cpus + self.memory_only;
+        let with_cpus = self.nodes_with_cpus();
+        let all = self.all_nodes();
         // With `nodes: 0` there is one node for all sockets.
         let per_socket = self.nodes.max(1);
         let socket = |node: usize| if node < with_cpus { Some(node / per_socket) } else { None };

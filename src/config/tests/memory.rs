@@ -1,7 +1,7 @@
 //! Memory counted by NUMA node: what is reserved, and the kubelet's errors.
 
 use super::*;
-use placement::memory_manager::MemoryKind;
+use placement::memory_manager::{MAX_MEMORY_NODES, MemoryKind};
 use placement::{Scope, TopologyPolicy};
 use topology::Sizes;
 use topology::synthetic::Machine;
@@ -261,6 +261,27 @@ fn what_the_machine_does_not_allow_is_refused_in_the_kubelets_words() {
     );
 }
 
+/// The machine need not exist yet: a kubelet's file is checked during review.
+#[test]
+fn a_kubelets_file_can_be_checked_on_every_preset() {
+    let text = "memoryManagerPolicy: Static\nsystemReserved: {cpu: 1, memory: 1Gi}\n\
+                reservedMemory: [{numaNode: 0, limits: {memory: 1124Mi}}]\n";
+    for preset in topology::presets::presets() {
+        let machine = preset.machine.topology().unwrap();
+        if machine.nodes().len() > MAX_MEMORY_NODES {
+            assert_eq!(preset.name, "many-nodes");
+            continue;
+        }
+        let settings = resolve_on(&machine, text).unwrap_or_else(|why| panic!("{why}"));
+        let nodes = mebibytes(&settings);
+        assert_eq!(nodes.len(), machine.nodes().len(), "{}", preset.name);
+        let total: u64 = nodes.iter().sum();
+        assert_eq!(total, (preset.machine.memory.unwrap() >> 20) - 1124, "{}", preset.name);
+    }
+    let preset = topology::presets::preset("xeon-8490h-snc-nosmt").unwrap().topology().unwrap();
+    assert_eq!(mebibytes(&resolve_on(&preset, text).unwrap())[1..], [256 << 10; 3]);
+}
+
 #[test]
 fn a_machine_has_known_memory_and_a_bounded_number_of_nodes() {
     let text =
@@ -268,7 +289,7 @@ fn a_machine_has_known_memory_and_a_bounded_number_of_nodes() {
     refuses(
         text,
         "line 1: memoryManagerPolicy: the memory of NUMA node 0 is unknown: Static needs its MemTotal in \
-         /sys/devices/system/node/node0/meminfo, or memory_bytes in a file of topology --save",
+         /sys/devices/system/node/node0/meminfo, memory_bytes in a file of topology --save, or a preset",
     );
     let nine = with_memory("numa:9 core:1");
     assert!(resolve_on(&nine, text).is_ok());

@@ -209,7 +209,7 @@ fn part(here: &CpuSet, whole: &CpuSet) -> String {
 
 /// A number of bytes, rounded, in the largest binary unit of which it has at least 1: `1.5 GiB`,
 /// `126 GiB`.
-fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|&(_, shift)| 0 < bytes >> shift) else {
         return format!("{bytes} B");

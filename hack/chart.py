@@ -20,6 +20,8 @@ HOOK = "helm.sh/hook"
 # Every value, and what the chart makes of them except for the copies of the rules and the dashboard.
 EVERY_VALUE = Path("tests/chart/values.yaml")
 EVERY_OBJECT = Path("tests/chart/objects.yaml")
+# Values of config that contradict each other, and some that do not; the plugin's tests read them, too.
+CONTRADICTIONS = Path("tests/chart/contradictions.yaml")
 COPIES = ["prometheusrule.yaml", "dashboard.yaml"]
 GROUPS = ["image", "serviceAccount", "podMonitor", "prometheusRule", "dashboard", "networkPolicy", "uninstall"]
 
@@ -71,6 +73,9 @@ REFUSED = [
     ("dashboard: {labels: {grafana_dashboard: 1}}", "/dashboard/labels/grafana_dashboard"),
     ("networkPolicy: {from: [{}]}", "/networkPolicy/from/0"),
     ("networkPolicy: {from: [{podSelektor: {}}]}", "'podSelektor'"),
+    ("config: {interrupts: away}", "quiet: true"),
+    ("config: {nodes: [{names: [a], interrupts: housekeeping}]}", "quiet: true"),
+    ("config: {namespaces: [{names: [a], defaults: {c-states: disable}}]}", "quiet: true"),
     ("config: {exclusivity: kernel}", "kernelExclusivity: true"),
     ("config: {nodes: [{names: [a], exclusivity: kernel}]}", "kernelExclusivity: true"),
 ]
@@ -87,6 +92,8 @@ ACCEPTED = [
     ("config: {nodes: [{names: [a], maxPods: 9}]}", {}),
     ("config: {reservedNamespaces: [kube-system, 'infra-*']}", {}),
     ("{kernelExclusivity: true, config: {exclusivity: kernel}}", {"exclusivity": "kernel"}),
+    ("{quiet: true, config: {interrupts: away}}", {"interrupts": "away"}),
+    ("config: {interrupts: leave, namespaces: [{names: [a], defaults: {interrupts: leave}}]}", {"interrupts": "leave"}),
     ("global: {parent: 1}", {}),
     ("updateStrategy: {type: OnDelete, rollingUpdate: {maxUnavailable: 1}}", {}),
     ("updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 10%}}", {}),
@@ -259,9 +266,11 @@ def check(chart):
     checks.same(what, sorted_objects(documents(every_object(chart))), sorted_objects(documents(EVERY_OBJECT.read_text())))
     monitoring(checks, chart)
 
-    for text, expect in REFUSED:
+    contradictions = helm.values_from_yaml(CONTRADICTIONS.read_text())
+    more = [(json.dumps({"config": one["config"]}), one["says"]) for one in contradictions["refused"]]
+    for text, expect in REFUSED + more:
         checks.refuses(text, expect)
-    for text, expect in ACCEPTED:
+    for text, expect in ACCEPTED + [(json.dumps({"config": one}), {}) for one in contradictions["accepted"]]:
         checks.accepts(text, expect)
 
     with helm.Chart.load(package(Path("target/chart"))) as packaged:

@@ -12,12 +12,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nri_cpu_manager::config::Config;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use topology::presets::preset;
 
 /// Checks a resource or a patch, which is a resource with most fields missing.
 fn check(resource: Value) -> Result<(), String> {
@@ -160,6 +162,50 @@ fn kubernetes_knows_every_field_of_the_charts_objects() {
         kinds.insert(kind);
     }
     assert!(kinds.len() > 8, "only {kinds:?}");
+}
+
+/// Helm's merge of values: maps by key, and null removes.
+fn merge(values: &mut Value, over: &Value) {
+    let (Some(values), Some(over)) = (values.as_object_mut(), over.as_object()) else {
+        *values = over.clone();
+        return;
+    };
+    for (key, value) in over {
+        if value.is_null() {
+            values.remove(key);
+        } else {
+            merge(values.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// The chart's configuration with these values, on a node that all entries are for.
+fn plugin_accepts(values: &Value) -> Result<(), String> {
+    let mut config =
+        yaml(include_str!("../../charts/nri-cpu-manager/values.yaml"))["config"].take();
+    merge(&mut config, values);
+    let text = serde_yaml::to_string(&config).unwrap();
+    let machine = preset("epyc-7303").unwrap().topology().unwrap();
+    let config = Config::parse("config", &text).and_then(|config| {
+        let entries: Vec<usize> = (0..config.overrides().len()).collect();
+        config.with(&entries)?.resolve(&machine)
+    });
+    config.map(drop).map_err(|why| why.to_string())
+}
+
+/// `hack/chart check` compares the same file with what the chart refuses.
+#[test]
+fn the_plugin_refuses_the_contradictions_that_the_chart_refuses() {
+    let cases = yaml(include_str!("../chart/contradictions.yaml"));
+    let [refused, accepted] =
+        ["refused", "accepted"].map(|key| cases[key].as_array().unwrap().as_slice());
+    assert!(refused.len() > 15 && accepted.len() > 15);
+    for case in refused {
+        assert!(plugin_accepts(&case["config"]).is_err(), "accepted: {case}");
+    }
+    for case in accepted {
+        plugin_accepts(case).unwrap_or_else(|why| panic!("{case}: {why}"));
+    }
 }
 
 /// CRI-O finds no image by a short name, and an image without a tag would be pulled at each start.

@@ -60,6 +60,14 @@ const OF_RUNNING: [&str; 3] = [SOCKET, "pod-resources/kubelet.sock", "pod-resour
 /// The lock of the state directory is released with the return, so that a reinstalled plugin can
 /// start.
 fn uninstall(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    if !args.state_dir.is_dir() {
+        let why = format!(
+            "no directory {}, nothing was undone: the plugin's --state-dir has the records of what it changed. If it \
+             was deleted, create it: without records, only partitions are ended",
+            args.state_dir.display()
+        );
+        return Err(why.into());
+    }
     let disk = Disk::start()?;
     let _lock = match StateDir::open(&args.state_dir, &disk) {
         Err(error @ StateError::Locked { .. }) => {

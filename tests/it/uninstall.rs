@@ -170,6 +170,30 @@ fn uninstall_is_refused_while_the_plugin_runs() {
     assert_eq!(read(node.path(), "kubepods/burstable/cpuset.cpus"), "0-1,4-7");
 }
 
+/// Its name may be mistyped: the records of what has to be undone would be elsewhere.
+#[test]
+fn uninstall_fails_without_a_state_directory_and_creates_none() {
+    let node = node();
+    let parent = tempfile::tempdir().unwrap();
+    let [missing, file, link] =
+        ["state/of/plugin", "file", "link"].map(|name| parent.path().join(name));
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&missing, &link).unwrap();
+    for state in [&missing, &file, &link] {
+        for stay in [false, true] {
+            let args = UninstallArgs { stay, ..args(node.path(), state) };
+            let error = run(&args, &mut Vec::new()).unwrap_err().to_string();
+            let expect = format!("no directory {}, nothing was undone", state.display());
+            assert!(error.starts_with(&expect), "{error}");
+        }
+    }
+    assert_eq!(read(node.path(), "kubepods/burstable/cpuset.cpus"), "0-1,4-7");
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 2);
+    // Nothing is known of an empty one, for example that of a node on which the plugin never ran.
+    fs::create_dir_all(&missing).unwrap();
+    run(&args(node.path(), &missing), &mut Vec::new()).unwrap();
+}
+
 #[test]
 fn uninstall_fails_without_a_cpuset_controller() {
     let empty = tempfile::tempdir().unwrap();

@@ -79,6 +79,9 @@ pub struct EnableNriArgs {
     /// this node's containerd reads
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Print what would change in the file as a unified diff, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Why a configuration cannot be changed safely.
@@ -150,17 +153,22 @@ fn run_below(root: &Path, args: &EnableNriArgs, out: &mut dyn Write) -> Result<(
     match &enabled.content {
         None => writeln!(out, "{shown}: NRI is enabled already, nothing was changed")?,
         Some(content) => {
-            replace(&path, content)?;
             let restart = match distribution {
                 Some(one) => one.restart,
                 None if is_template => "by the service that renders this template",
                 None => "systemctl restart containerd",
             };
-            writeln!(
-                out,
-                "{shown}: changed, NRI is enabled. Restart containerd: {restart} (containers keep \
-                 running)"
-            )?;
+            if args.dry_run {
+                let difference = difference(&old, content);
+                write!(out, "--- {shown}\n+++ {shown}\n{difference}")?;
+                write!(out, "{shown}: nothing was changed (--dry-run). With this change, ")?;
+                writeln!(out, "restart containerd: {restart} (containers keep running)")?;
+            } else {
+                let kept = replace(&path, content)?;
+                let kept = kept.display();
+                write!(out, "{shown}: changed, NRI is enabled. The old file is {kept}. ")?;
+                writeln!(out, "Restart containerd: {restart} (containers keep running)")?;
+            }
         }
     }
     if let Some(socket) = &enabled.socket {
@@ -350,19 +358,69 @@ fn with_line_ends(old: &str, new: &str) -> String {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let new: Vec<&str> = new.split_inclusive('\n').collect();
     let end = if old.first().is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" };
-    let split = |line: &&str| {
+    let split = |line: &str| {
         let bare = line.trim_end_matches(['\r', '\n']);
         (bare.to_owned(), bare.len() < line.len())
     };
-    let same = |(a, b): &(&&str, &&str)| split(a) == split(b);
-    let before = old.iter().zip(&new).take_while(same).count();
-    let most = old.len().min(new.len()) - before;
-    let after = old.iter().rev().zip(new.iter().rev()).take(most).take_while(same).count();
+    let (before, after) = equal_ends(&old, &new, |a, b| split(a) == split(b));
     let changed = new[before..new.len() - after].iter().map(|line| {
         let (bare, has_end) = split(line);
         if has_end { bare + end } else { bare }
     });
     [old[..before].concat(), changed.collect(), old[old.len() - after..].concat()].concat()
+}
+
+/// How many lines of two texts are the same at the beginning, and at the end without those.
+fn equal_ends(old: &[&str], new: &[&str], same: impl Fn(&str, &str) -> bool) -> (usize, usize) {
+    let count_same = |ends: &mut dyn Iterator<Item = (&&str, &&str)>| {
+        ends.take_while(|(a, b)| same(a, b)).count()
+    };
+    let before = count_same(&mut old.iter().zip(new));
+    let most = old.len().min(new.len()) - before;
+    let after = count_same(&mut old.iter().rev().zip(new.iter().rev()).take(most));
+    (before, after)
+}
+
+/// Unchanged lines around the changed ones in a unified diff.
+const CONTEXT: usize = 3;
+
+/// The changed lines as one hunk of a unified diff. Between the first and the last of them, a text with as many lines
+/// as before has each changed line in its place.
+fn difference(old: &str, new: &str) -> String {
+    let old: Vec<&str> = old.split_inclusive('\n').collect();
+    let new: Vec<&str> = new.split_inclusive('\n').collect();
+    let (before, after) = equal_ends(&old, &new, |a, b| a == b);
+    let (first, last) = (before.saturating_sub(CONTEXT), after.saturating_sub(CONTEXT));
+    let mut hunk = Vec::new();
+    hunk.extend(old[first..before].iter().map(|line| (' ', *line)));
+    let (gone, come) = (&old[before..old.len() - after], &new[before..new.len() - after]);
+    if gone.len() == come.len() {
+        for (gone, come) in gone.iter().zip(come) {
+            if gone == come {
+                hunk.push((' ', gone));
+            } else {
+                hunk.extend([('-', *gone), ('+', *come)]);
+            }
+        }
+    } else {
+        hunk.extend(gone.iter().map(|line| ('-', *line)));
+        hunk.extend(come.iter().map(|line| ('+', *line)));
+    }
+    hunk.extend(old[old.len() - after..old.len() - last].iter().map(|line| (' ', *line)));
+    let range = |all: usize| {
+        let lines = all - first - last;
+        // The numbers of lines count from 1; an empty range is after its line.
+        format!("{},{lines}", if lines == 0 { first } else { first + 1 })
+    };
+    let mut text = format!("@@ -{} +{} @@\n", range(old.len()), range(new.len()));
+    for (sign, line) in hunk {
+        text.push(sign);
+        text.push_str(line);
+        if !line.ends_with('\n') {
+            text.push_str("\n\\ No newline at end of file\n");
+        }
+    }
+    text
 }
 
 /// The strings of a top-level list.
@@ -402,11 +460,30 @@ fn set(table: &mut dyn TableLike, key: &str, new: bool) {
     }
 }
 
-/// Replaces the file atomically; the new one has the old one's owner and permissions.
-fn replace(path: &Path, content: &str) -> Result<(), String> {
+/// A file next to another one. No pattern of configurations, such as `*.toml`, finds it.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".enable-nri");
-    let new = path.with_file_name(name);
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// Gives the file a second name that no earlier copy has, for the time when the first one is another file's.
+fn keep(path: &Path) -> io::Result<PathBuf> {
+    let mut copy = 1;
+    loop {
+        let suffix = if copy == 1 { String::new() } else { format!("-{copy}") };
+        let kept = beside(path, &format!(".before-enable-nri{suffix}"));
+        match fs::hard_link(path, &kept) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => copy += 1,
+            other => return other.map(|()| kept),
+        }
+    }
+}
+
+/// Replaces the file atomically; the new one has the old one's owner and permissions. Returns the new name of the old
+/// file.
+fn replace(path: &Path, content: &str) -> Result<PathBuf, String> {
+    let new = beside(path, ".enable-nri");
     let write = || {
         let mut options = OpenOptions::new();
         let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
@@ -417,9 +494,14 @@ fn replace(path: &Path, content: &str) -> Result<(), String> {
         }
         file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
         file.sync_all()?;
-        fs::rename(&new, path)?;
+        let kept = keep(path)?;
+        if let Err(error) = fs::rename(&new, path) {
+            let _ = fs::remove_file(kept);
+            return Err(error);
+        }
         let directory = path.parent().filter(|d| !d.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(kept)
     };
     write().map_err(|source| {
         // The first error matters; this only leaves no temporary file behind.

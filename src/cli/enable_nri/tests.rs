@@ -145,7 +145,7 @@ fn run_on(config: &Path) -> Result<String, Box<dyn Error>> {
 
 fn run_at(root: &Path, config: Option<&Path>) -> Result<String, Box<dyn Error>> {
     let mut out = Vec::new();
-    let args = EnableNriArgs { config: config.map(Path::to_owned) };
+    let args = EnableNriArgs { config: config.map(Path::to_owned), dry_run: false };
     run_below(root, &args, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
 }
@@ -166,13 +166,70 @@ fn a_file_is_replaced_with_its_permissions() {
     assert_eq!(after.mode() & 0o7777, 0o640);
     assert_ne!(after.ino(), before, "it was written in place: a crash would leave half of it");
     assert!(link.is_symlink());
-    let names: Vec<_> =
-        fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    let kept = directory.path().join("config.toml.before-enable-nri");
+    assert!(said.contains(&format!("The old file is {}.", kept.display())), "{said}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), USUAL);
+    assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
 
     let said = run_on(&config).unwrap();
     assert!(said.contains("nothing was changed"), "{said}");
     assert_eq!(fs::metadata(&config).unwrap().ino(), after.ino());
+
+    // Changed again later: the copy of the first time stays.
+    let other = USUAL.replace("Ours", "Theirs");
+    fs::write(&config, &other).unwrap();
+    let said = run_on(&config).unwrap();
+    assert!(said.contains("config.toml.before-enable-nri-2."), "{said}");
+    let copies = [&kept, &directory.path().join("config.toml.before-enable-nri-2")];
+    assert_eq!(copies.map(|copy| fs::read_to_string(copy).unwrap()), [USUAL, &other]);
+}
+
+/// As GNU diff prints it; `patch` applies it.
+#[test]
+fn a_dry_run_prints_the_difference_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    let table = format!("[plugins.\"{NRI}\"]\n");
+    for (old, expect) in [
+        (
+            USUAL.to_owned(),
+            format!(
+                "@@ -10,3 +10,6 @@\n \n   [plugins.\"io.containerd.internal.v1.opt\"]\n     path = \
+                 \"/var/lib/containerd\"\n+\n+{table}+disable = false\n"
+            ),
+        ),
+        (
+            format!(
+                "version = 2\n{table}disable = true # no\nsocket_path = \"\"\ndisable_connections = true\n[debug]\n"
+            ),
+            format!(
+                "@@ -1,6 +1,6 @@\n version = 2\n {table}-disable = true # no\n+disable = false # no\n socket_path = \"\"\n\
+                 -disable_connections = true\n+disable_connections = false\n [debug]\n"
+            ),
+        ),
+        (
+            "version = 2".to_owned(),
+            format!(
+                "@@ -1,1 +1,4 @@\n-version = 2\n\\ No newline at end of file\n+version = 2\n+\n+{table}+disable = false\n"
+            ),
+        ),
+    ] {
+        fs::write(&config, &old).unwrap();
+        let mut out = Vec::new();
+        let args = EnableNriArgs { config: Some(config.clone()), dry_run: true };
+        run_below(Path::new("/nowhere"), &args, &mut out).unwrap();
+        let shown = config.display();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            format!(
+                "--- {shown}\n+++ {shown}\n{expect}{shown}: nothing was changed (--dry-run). With this change, restart \
+                 containerd: systemctl restart containerd (containers keep running)\n"
+            )
+        );
+        assert_eq!(fs::read_to_string(&config).unwrap(), old);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 }
 
 /// containerd would not read a file that this command creates, except by chance.

@@ -272,7 +272,9 @@ async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
         daemon.event(create("s", Qos::Burstable, 500)).await.unwrap();
         fs::remove_file(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
         daemon.swap_config(CONFIG);
-        until(&daemon, stance("assign")).await;
+        let saved = daemon.paths.state_dir.join("checkpoint.json");
+        // The file follows the status.
+        until(&daemon, |status| stance("assign")(status) && saved.exists()).await;
         assert_eq!(on_disk(&daemon), [""; 0]);
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
     })

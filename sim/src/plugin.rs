@@ -564,7 +564,8 @@ impl World {
             }
             Effect::Update(updates) => {
                 self.plugin.running.updating = true;
-                self.update_unsolicited(edge::nri::updates(&updates));
+                let updates = edge::nri::updates(&updates);
+                self.update_unsolicited(updates.iter().map(Into::into).collect());
             }
             Effect::Check(pass) => {
                 let delay = self.plugin.dice.millis(1, 50);

@@ -246,6 +246,8 @@ pub struct Decision {
     /// Updates of existing containers, including the one that an [`Admission::Update`] is about.
     pub due: Due,
     pub outcome: Outcome,
+    /// The ledger's changes at that time.
+    pub(super) made_at: u64,
 }
 
 impl Decision {

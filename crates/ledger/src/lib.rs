@@ -136,6 +136,8 @@ pub struct Ledger {
     view: OnceLock<Arc<View>>,
     /// See [`Ledger::owes`]; empty after a change of the books.
     owes: OnceLock<bool>,
+    /// How often the books or the node have changed.
+    changes: u64,
 }
 
 /// The state at the last [`Outcome`]. A refused request has no outcome: the next one includes its
@@ -209,6 +211,7 @@ impl Ledger {
             reported,
             view: OnceLock::new(),
             owes: OnceLock::new(),
+            changes: 0,
         }
     }
 
@@ -251,7 +254,11 @@ impl Ledger {
     }
 
     /// Updates a decision to the present state: events may have come between it and its answer.
-    pub fn revised(&self, Decision { container, creation, outcome, .. }: Decision) -> Decision {
+    pub fn revised(&self, decision: Decision) -> Decision {
+        if decision.made_at == self.changes {
+            return decision;
+        }
+        let Decision { container, creation, outcome, .. } = decision;
         let creation = creation.map(|_| self.creation(self.books.find(&container)));
         self.decision(container, creation, outcome)
     }
@@ -267,7 +274,7 @@ impl Ledger {
             None => self.due(&Channel::Update(container.clone())),
         };
         let outcome = Outcome { due: !due.is_empty() || self.waits(), ..outcome };
-        Decision { container, creation, due, outcome }
+        Decision { container, creation, due, outcome, made_at: self.changes }
     }
 
     fn creation(&self, container: Option<ContainerRef<'_>>) -> Creation {
@@ -367,6 +374,7 @@ impl Ledger {
             self.view.take();
             if !passes_time {
                 self.owes.take();
+                self.changes += 1;
             }
             debug_assert_eq!(self.check(), Ok(()));
         } else {
@@ -384,6 +392,7 @@ impl Ledger {
     fn recompute(&mut self) {
         self.view.take();
         self.owes.take();
+        self.changes += 1;
         let pool = self.node.pool(&self.books);
         // Containers have the sets of an equal one.
         if self.pool != pool {

@@ -3,8 +3,8 @@
 //! `annotate.nri.io/COLOR: blue` on a pod sets the environment variable `COLOR` to `blue` in each of
 //! its new containers, and the runtime adds the annotation to the container.
 
-use nri::wire::{Container, ContainerAdjustment, ContainerUpdate, Event, KeyValue, PodSandbox};
-use nri::{Answer, CallError, Configuration, Endpoint, Events, Identity, Plugin};
+use nri::wire::{Container, ContainerAdjustment, Event, KeyValue, PodSandbox};
+use nri::{Answer, CallError, Configuration, Endpoint, Events, Identity, Plugin, Update};
 use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,7 +21,7 @@ impl Plugin for Annotate {
         &self,
         _: Vec<PodSandbox>,
         running: Vec<Container>,
-    ) -> Result<Vec<ContainerUpdate>, CallError> {
+    ) -> Result<Vec<Update>, CallError> {
         println!("ready; {} containers exist and keep their environment", running.len());
         Ok(Vec::new())
     }

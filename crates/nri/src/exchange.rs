@@ -4,10 +4,14 @@ use crate::CallError;
 use crate::projection::Reads;
 use crate::rpc::Remark;
 use crate::wire::{
-    self, Container, ContainerAdjustment, ContainerUpdate, Event, LinuxResources, PodSandbox,
+    self, Container, ContainerAdjustment, ContainerUpdate, Event, LinuxContainerUpdate,
+    LinuxResources, PodSandbox,
 };
 use log::Level;
+use protobuf::CodedOutputStream;
+use protobuf::rt::{WireType, string_size};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The most pods and containers in a synchronisation, far more than a node can have.
 const MAX_LISTED: usize = 1 << 16;
@@ -120,6 +124,28 @@ impl Call {
     }
 }
 
+/// A change of an existing container.
+///
+/// If it fails, the call that it answers goes on: otherwise CRI-O would fail the container, or the whole
+/// synchronisation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Update {
+    pub container_id: Arc<str>,
+    /// Thousands of containers may have the same: it is encoded once for those that follow each other.
+    pub linux: Arc<LinuxContainerUpdate>,
+}
+
+impl From<&Update> for ContainerUpdate {
+    fn from(Update { container_id, linux }: &Update) -> ContainerUpdate {
+        ContainerUpdate {
+            container_id: container_id.to_string(),
+            linux: Some(LinuxContainerUpdate::clone(linux)).into(),
+            ignore_failure: true,
+            ..Default::default()
+        }
+    }
+}
+
 /// What a plugin answers to a call; the default changes nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
@@ -128,11 +154,9 @@ pub struct Answer {
     /// Changes of existing containers, which the runtime makes in this order. Calls other than
     /// `Synchronize`, `CreateContainer`, `UpdateContainer` and `StopContainer` ignore them.
     ///
-    /// Set `ignore_failure`: without it, an update that fails makes CRI-O fail the container or the whole
-    /// synchronisation. Runtimes refuse an answer with two updates of one container, or with an update
-    /// of the container that they are creating. So only the last update of each container is sent, and
-    /// none of the new one.
-    pub updates: Vec<ContainerUpdate>,
+    /// Runtimes refuse an answer with two updates of one container, or with an update of the container
+    /// that they are creating. So only the last update of each container is sent, and none of the new one.
+    pub updates: Vec<Update>,
     /// A warning about this answer. The log has it as rarely as what a runtime repeats.
     pub warning: Option<String>,
 }
@@ -143,8 +167,8 @@ impl From<()> for Answer {
     }
 }
 
-impl From<Vec<ContainerUpdate>> for Answer {
-    fn from(updates: Vec<ContainerUpdate>) -> Answer {
+impl From<Vec<Update>> for Answer {
+    fn from(updates: Vec<Update>) -> Answer {
         Answer { updates, ..Answer::default() }
     }
 }
@@ -401,21 +425,18 @@ impl AnswerKind {
 
     pub fn encode(&self, answer: Answer) -> Result<Vec<u8>, CallError> {
         let created = if let AnswerKind::Create(id) = self { Some(&**id) } else { None };
-        let update = legal(answer.updates, created);
+        let updates = legal(answer.updates, created);
         match self {
-            AnswerKind::Synchronize => {
-                encode(&wire::SynchronizeResponse { update, ..Default::default() })
+            AnswerKind::Create(_) => {
+                let adjust = answer.adjust.into();
+                let mut bytes =
+                    encode(&wire::CreateContainerResponse { adjust, ..Default::default() })?;
+                append(&updates, 2, &mut bytes).map(|()| bytes)
             }
-            AnswerKind::Create(_) => encode(&wire::CreateContainerResponse {
-                adjust: answer.adjust.into(),
-                update,
-                ..Default::default()
-            }),
-            AnswerKind::Update => {
-                encode(&wire::UpdateContainerResponse { update, ..Default::default() })
-            }
-            AnswerKind::Stop => {
-                encode(&wire::StopContainerResponse { update, ..Default::default() })
+            // All have the updates in the same field.
+            AnswerKind::Synchronize | AnswerKind::Update | AnswerKind::Stop => {
+                let mut bytes = Vec::new();
+                append(&updates, 1, &mut bytes).map(|()| bytes)
             }
             AnswerKind::Validate => encode(&wire::ValidateContainerAdjustmentResponse::new()),
             AnswerKind::Empty => encode(&wire::Empty::new()),
@@ -425,10 +446,7 @@ impl AnswerKind {
 
 /// The last update of each container, in the given order, without those of the container that the
 /// runtime is creating.
-pub(crate) fn legal(
-    mut updates: Vec<ContainerUpdate>,
-    created: Option<&str>,
-) -> Vec<ContainerUpdate> {
+pub(crate) fn legal(mut updates: Vec<Update>, created: Option<&str>) -> Vec<Update> {
     let mut named = HashSet::new();
     // From the end, so that `pop` gives the values from the start.
     let mut last: Vec<bool> = updates
@@ -441,7 +459,34 @@ pub(crate) fn legal(
 }
 
 pub(crate) fn encode(message: &impl protobuf::Message) -> Result<Vec<u8>, CallError> {
-    message.write_to_bytes().map_err(|error| CallError::Internal(error.to_string()))
+    message.write_to_bytes().map_err(internal)
+}
+
+fn internal(error: protobuf::Error) -> CallError {
+    CallError::Internal(error.to_string())
+}
+
+/// Appends updates to a message, as the field with this number.
+fn append(updates: &[Update], number: u32, to: &mut Vec<u8>) -> Result<(), CallError> {
+    for same in updates.chunk_by(|one, next| Arc::ptr_eq(&one.linux, &next.linux)) {
+        let linux = same.first().map_or_else(|| Ok(Vec::new()), |first| encode(&*first.linux))?;
+        let mut common = Vec::new();
+        let mut writer = CodedOutputStream::vec(&mut common);
+        writer.write_bytes(2, &linux).map_err(internal)?;
+        writer.write_bool(3, true).map_err(internal)?;
+        drop(writer);
+        let mut writer = CodedOutputStream::vec(to);
+        let mut write = |id: &str| {
+            let length = string_size(1, id) + common.len() as u64;
+            writer.write_tag(number, WireType::LengthDelimited)?;
+            writer.write_raw_varint64(length)?;
+            writer.write_string(1, id)?;
+            writer.write_raw_bytes(&common)
+        };
+        same.iter().try_for_each(|update| write(&update.container_id)).map_err(internal)?;
+        writer.flush().map_err(internal)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -449,16 +494,12 @@ mod tests {
     use super::*;
     use protobuf::Message;
 
-    fn update(id: &str, cpus: &str) -> ContainerUpdate {
+    fn update(id: &str, cpus: &str) -> Update {
         let cpu = wire::LinuxCPU { cpus: cpus.to_owned(), ..Default::default() };
         let resources = LinuxResources { cpu: Some(cpu).into(), ..Default::default() };
         let linux =
             wire::LinuxContainerUpdate { resources: Some(resources).into(), ..Default::default() };
-        ContainerUpdate {
-            container_id: id.to_owned(),
-            linux: Some(linux).into(),
-            ..Default::default()
-        }
+        Update { container_id: id.into(), linux: linux.into() }
     }
 
     #[test]
@@ -468,7 +509,8 @@ mod tests {
         let answer = Answer::from(updates);
         let bytes = AnswerKind::Create("new".into()).encode(answer).unwrap();
         let sent = wire::CreateContainerResponse::parse_from_bytes(&bytes).unwrap().update;
-        assert_eq!(sent, [update("b", "2"), update("a", "3")]);
+        let expected = [&update("b", "2"), &update("a", "3")].map(ContainerUpdate::from);
+        assert_eq!(sent, expected);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub mod wire;
 
 pub use capabilities::{Capabilities, Runtime, Version};
 pub use events::Events;
-pub use exchange::{Answer, AnswerKind, Call, Decoded, Exchange};
+pub use exchange::{Answer, AnswerKind, Call, Decoded, Exchange, Update};
 pub use identity::{Identity, IdentityError};
 pub use launched::{LaunchError, Launched};
 pub use mux::MuxError;

@@ -2,7 +2,7 @@
 
 use crate::capabilities::{Capabilities, Runtime};
 use crate::events::Events;
-use crate::exchange::{Answer, Call};
+use crate::exchange::{Answer, Call, Update};
 use crate::projection::Reads;
 use crate::updater::Updater;
 use crate::wire::{Container, ContainerAdjustment, ContainerUpdate, LinuxResources, PodSandbox};
@@ -87,7 +87,7 @@ pub trait Plugin: Sync {
         &self,
         _pods: Vec<PodSandbox>,
         _containers: Vec<Container>,
-    ) -> impl Future<Output = Result<Vec<ContainerUpdate>, CallError>> + Send {
+    ) -> impl Future<Output = Result<Vec<Update>, CallError>> + Send {
         ready(Ok(Vec::new()))
     }
 
@@ -160,7 +160,7 @@ pub trait Plugin: Sync {
         _pod: PodSandbox,
         _container: Container,
         _resources: LinuxResources,
-    ) -> impl Future<Output = Result<Vec<ContainerUpdate>, CallError>> + Send {
+    ) -> impl Future<Output = Result<Vec<Update>, CallError>> + Send {
         ready(Ok(Vec::new()))
     }
 
@@ -177,7 +177,7 @@ pub trait Plugin: Sync {
         &self,
         _pod: PodSandbox,
         _container: Container,
-    ) -> impl Future<Output = Result<Vec<ContainerUpdate>, CallError>> + Send {
+    ) -> impl Future<Output = Result<Vec<Update>, CallError>> + Send {
         ready(Ok(Vec::new()))
     }
 

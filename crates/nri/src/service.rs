@@ -255,7 +255,7 @@ mod tests {
             &self,
             _: PodSandbox,
             _: Container,
-        ) -> Result<Vec<wire::ContainerUpdate>, CallError> {
+        ) -> Result<Vec<exchange::Update>, CallError> {
             Err(CallError::Refused("no".into()))
         }
     }

@@ -1,6 +1,6 @@
 //! Changes of containers without an event.
 
-use crate::exchange::legal;
+use crate::exchange::{Update, legal};
 use crate::wire::{ContainerUpdate, RuntimeClient, UpdateContainersRequest};
 use std::fmt;
 use std::sync::Arc;
@@ -48,10 +48,7 @@ impl Updater {
     /// # Errors
     /// The result is unknown. Until the runtime has answered, or the connection has ended, all later
     /// calls return [`UpdateError::Busy`].
-    pub async fn update(
-        &self,
-        updates: Vec<ContainerUpdate>,
-    ) -> Result<Vec<ContainerUpdate>, UpdateError> {
+    pub async fn update(&self, updates: Vec<Update>) -> Result<Vec<ContainerUpdate>, UpdateError> {
         let turn = self.turn.clone().try_acquire_owned().map_err(|_| UpdateError::Busy)?;
         let runtime = self.runtime.clone();
         let updates = legal(updates, None);
@@ -61,8 +58,8 @@ impl Updater {
             let _turn = turn;
             let mut failed = Vec::new();
             for part in updates.chunks(AT_ONCE) {
-                let request =
-                    UpdateContainersRequest { update: part.to_vec(), ..Default::default() };
+                let update = part.iter().map(ContainerUpdate::from).collect();
+                let request = UpdateContainersRequest { update, ..Default::default() };
                 let context = ttrpc::context::Context::default();
                 let answer = runtime.update_containers(context, &request).await;
                 let answer = answer.map_err(|error| UpdateError::Failed(message_of(error)))?;

@@ -3,6 +3,7 @@
 use ledger::environment::{DIRECTORY, Variable};
 use ledger::{CpuSetting, MilliCpu, Update};
 use nri::wire;
+use std::sync::Arc;
 
 /// Where a container finds the files about its CPUs.
 pub(super) const MOUNTED: &str = "/run/nri-cpu-manager";
@@ -48,26 +49,18 @@ fn mount(source: &str) -> wire::Mount {
 }
 
 /// Changes of existing containers, in the given order.
-pub fn updates(updates: &[Update]) -> Vec<wire::ContainerUpdate> {
+pub fn updates(updates: &[Update]) -> Vec<nri::Update> {
     // Most have the setting of the one before.
     let runs = updates.chunk_by(|one, next| one.setting == next.setting);
-    let of_run = |run: &[Update]| {
-        let resources = run.first().map(|first| resources(&first.setting));
-        let linux =
-            wire::LinuxContainerUpdate { resources: resources.into(), ..Default::default() };
-        run.iter().map(|one| update(one, linux.clone())).collect::<Vec<_>>()
-    };
-    runs.flat_map(of_run).collect()
-}
-
-fn update(update: &Update, linux: wire::LinuxContainerUpdate) -> wire::ContainerUpdate {
-    wire::ContainerUpdate {
-        container_id: update.container.0.to_string(),
-        linux: Some(linux).into(),
-        // Without this, CRI-O fails the container, or the whole synchronisation, with this answer.
-        ignore_failure: true,
-        ..Default::default()
-    }
+    runs.flat_map(|run| {
+        let resources = run.first().map(|first| resources(&first.setting)).into();
+        let linux = Arc::new(wire::LinuxContainerUpdate { resources, ..Default::default() });
+        run.iter().map(move |one| nri::Update {
+            container_id: Arc::clone(&one.container.0),
+            linux: Arc::clone(&linux),
+        })
+    })
+    .collect()
 }
 
 /// CPUs, and a quota: none for exclusive CPUs, or that of a limit that holds again. Memory nodes
@@ -143,7 +136,6 @@ mod tests {
         let sent: Vec<_> = made
             .iter()
             .map(|update| {
-                assert!(update.ignore_failure);
                 let cpu = update.linux.resources.cpu.as_ref().expect("CRI-O needs it");
                 assert_eq!(cpu.mems, "");
                 (&*update.container_id, &*cpu.cpus, cpu.quota.as_ref().map(|quota| quota.value))

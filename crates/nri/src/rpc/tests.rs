@@ -3,7 +3,7 @@
 mod logged;
 
 use super::*;
-use crate::exchange::Answer;
+use crate::exchange::{Answer, Update};
 use crate::plugin::Plugin;
 use crate::service::{Handshake, Service};
 use crate::updater::Updater;
@@ -28,11 +28,7 @@ impl Plugin for Late {
         Ok(Answer { warning: Some("no files".to_owned()), ..Answer::default() })
     }
 
-    async fn stop_container(
-        &self,
-        _: PodSandbox,
-        _: Container,
-    ) -> Result<Vec<wire::ContainerUpdate>, CallError> {
+    async fn stop_container(&self, _: PodSandbox, _: Container) -> Result<Vec<Update>, CallError> {
         Err(CallError::Refused("not now".to_owned()))
     }
 }

@@ -36,19 +36,19 @@ pub struct PodGroup {
 #[derive(Debug, Clone, Copy)]
 pub struct ContainerGroup<'a> {
     pub group: &'a CgroupPath,
-    pub cpus: ContainerCpus,
+    pub cpus: ContainerCpus<'a>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum ContainerCpus {
+pub enum ContainerCpus<'a> {
     /// It runs in its pod's pool.
     Shared,
     /// No other container runs on these.
-    Exclusive(CpuSet),
+    Exclusive(&'a CpuSet),
     /// No other container runs on these, and it uses the pool as well.
-    Mixed(CpuSet),
+    Mixed(&'a CpuSet),
     /// No other container runs on these, and its cgroup is a partition of them.
-    Partition(CpuSet),
+    Partition(&'a CpuSet),
 }
 
 impl Layout {
@@ -75,14 +75,14 @@ impl Layout {
             match cpus {
                 ContainerCpus::Shared => {}
                 ContainerCpus::Exclusive(cpus) => {
-                    goal.exclusive.insert(group.clone(), cpus);
+                    goal.exclusive.insert(group.clone(), *cpus);
                 }
                 ContainerCpus::Mixed(cpus) => {
-                    goal.exclusive.insert(group.clone(), cpus);
+                    goal.exclusive.insert(group.clone(), *cpus);
                     goal.mixed.insert(group.clone());
                 }
                 ContainerCpus::Partition(cpus) => {
-                    goal.exclusive.insert(group.clone(), cpus);
+                    goal.exclusive.insert(group.clone(), *cpus);
                     goal.partitions.insert(group.clone());
                 }
             }

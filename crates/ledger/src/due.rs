@@ -32,6 +32,8 @@ pub(super) struct Targets<'a> {
     /// Whether the runtime has to update its shared containers when the pool changes.
     pub(super) is_updated: bool,
     is_distrusted: bool,
+    /// See [`PodEntry::lifts_quota`].
+    pub(super) lifts_quota: bool,
 }
 
 impl<'a> Targets<'a> {
@@ -45,6 +47,7 @@ impl<'a> Targets<'a> {
             kept_from_siblings: pod.kept_from_siblings(),
             is_updated: node.is_updated(&pod.pod.uid),
             is_distrusted: node.is_distrusted(pod),
+            lifts_quota: pod.lifts_quota(),
         }
     }
 

@@ -99,7 +99,7 @@ pub(super) fn target(
         enforced_by: entry.enforced_by,
         partition: is_partition(pod, entry),
         running: entry.phase() == Phase::Running,
-        lifts_pod_quota: pod.lifts_quota(),
+        lifts_pod_quota: targets.lifts_quota,
     })
 }
 
@@ -183,7 +183,7 @@ pub struct PodPlace<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,
-    pub exclusive: Option<CpuSet>,
+    pub exclusive: Option<&'a CpuSet>,
     /// Whether it uses the shared pool in addition to these.
     pub mixed: bool,
     /// Whether its cgroup has to be a partition now.
@@ -204,7 +204,7 @@ pub(super) fn place<'a>(pool: &Pool, uid: &'a PodUid, pod: &'a PodEntry) -> PodP
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),
-                exclusive: entry.claim(),
+                exclusive: entry.exclusive(),
                 mixed: entry.is_mixed(),
                 partitioned: is_partition(pod, entry),
                 running: entry.phase() == Phase::Running,

@@ -447,7 +447,7 @@ impl AnswerKind {
 /// The last update of each container, in the given order, without those of the container that the
 /// runtime is creating.
 pub(crate) fn legal(mut updates: Vec<Update>, created: Option<&str>) -> Vec<Update> {
-    let mut named = HashSet::new();
+    let mut named = HashSet::with_capacity(updates.len());
     // From the end, so that `pop` gives the values from the start.
     let mut last: Vec<bool> = updates
         .iter()

@@ -89,7 +89,7 @@ impl Node {
             let containers = exclusive.iter().filter(|(container, _)| container.is_below(&group));
             let containers = containers.map(|(container, cpus)| ContainerGroup {
                 group: container,
-                cpus: ContainerCpus::Exclusive(*cpus),
+                cpus: ContainerCpus::Exclusive(cpus),
             });
             let kept_from_siblings = CpuSet::EMPTY;
             let pool = cpus(pool);

@@ -489,7 +489,12 @@ impl ContainerEntry {
     }
 
     pub(crate) fn claim(&self) -> Option<CpuSet> {
-        self.holding.as_ref().map(|held| held.cpus)
+        self.exclusive().copied()
+    }
+
+    /// [`ContainerEntry::claim`], without a copy.
+    pub(crate) fn exclusive(&self) -> Option<&CpuSet> {
+        self.holding.as_ref().map(|held| &held.cpus)
     }
 
     /// [`ContainerEntry::claim`], or the empty set.

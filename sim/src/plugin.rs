@@ -690,7 +690,11 @@ impl World {
         let claim = self.claim_on_disk(container);
         let is_its = match claim {
             Ok(claim) => claim == Some(set),
-            Err(_) => is_all && self.is_alone_on(serial, set),
+            // A container that runs on the reserved CPUs can request as many.
+            Err(_) => {
+                let pod = &self.pods[&container.pod];
+                is_all && self.is_alone_on(serial, set) && !self.is_for_reserved(pod)
+            }
         };
         let may_share = self.oracle.is_unsteady || container.is_named;
         let is_elsewhere = !is_all && before.is_some_and(|before| !set.is_subset(&before));

@@ -29,6 +29,12 @@ fn check(seed: &str) {
     assert!(played.ends_with(" violations=0\n"), "{played}");
 }
 
+/// The plugin is killed after its start saved the state file, and before the runtime's list.
+#[test]
+fn containers_stay_left_alone_when_the_plugin_dies_before_the_list() {
+    check("8123223");
+}
+
 /// After the kubelet's CPU manager was switched off, each of several containers has to leave CPUs for
 /// another one.
 #[test]

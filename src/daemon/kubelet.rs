@@ -2,9 +2,8 @@
 
 use crate::config::Config;
 use crate::kubelet::{ActivityDetector, Change, Sign, StateFileReading};
-use ledger::{Call, ContainerId, Event, LeftAlone, Policy, Settings, Stance};
+use ledger::{Call, Event, Policy, Settings, Stance};
 use log::Level;
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The log repeats after this time that the kubelet's own CPU manager is active.
@@ -21,13 +20,9 @@ pub(super) struct KubeletWatch {
 }
 
 impl KubeletWatch {
-    /// `left_alone` are the containers that the previous process left alone.
-    pub(super) fn new(
-        config: &Config,
-        left_alone: HashMap<ContainerId, LeftAlone>,
-    ) -> KubeletWatch {
+    pub(super) fn new(config: &Config) -> KubeletWatch {
         KubeletWatch {
-            detector: ActivityDetector::new(config.on_active_kubelet(), left_alone),
+            detector: ActivityDetector::new(config.on_active_kubelet()),
             reminded: None,
             said: false,
         }

@@ -157,12 +157,14 @@ impl Owner {
             None
         };
         let mut owner = Owner {
-            ledger: Ledger::new(topology, settings, claims.cpus).with_memory(claims.memory),
+            ledger: Ledger::new(topology, settings, claims.cpus)
+                .with_memory(claims.memory)
+                .with_left_alone(claims.left_alone),
             checkpoint: Checkpoint::new(),
             record: DecisionLog::default(),
             delivery: Delivery::default(),
             enforcement,
-            kubelet: KubeletWatch::new(config, claims.left_alone),
+            kubelet: KubeletWatch::new(config),
             config: ConfigReload::new(&kernel, paths, config),
             hotplug,
             devices: Devices::new(gpus),

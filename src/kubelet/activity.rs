@@ -14,10 +14,8 @@
 use super::{StateFile, StateFileReading};
 use cpuset::CpuSet;
 use ledger::{
-    Admission, Call, Container, ContainerId, Event, KubeletClaim, LeftAlone, Pod, PodUid, Qos,
-    Settings, Stance,
+    Admission, Call, Container, Event, KubeletClaim, LeftAlone, Pod, PodUid, Qos, Settings, Stance,
 };
-use std::collections::HashMap;
 use std::fmt;
 
 const STATIC: &str = "static";
@@ -31,8 +29,6 @@ pub(crate) struct ActivityDetector {
     /// The kubelet's assignments, as last read.
     claims: Vec<KubeletClaim>,
     active: bool,
-    /// Containers that the previous process left alone, until an event has them.
-    remembered: HashMap<ContainerId, LeftAlone>,
 }
 
 /// The pods for which the last requests named unexplained CPUs.
@@ -84,14 +80,9 @@ impl fmt::Display for Sign {
 }
 
 impl ActivityDetector {
-    /// `when_active` is the stance while the kubelet's CPU manager is active, `remembered` has the
-    /// containers that the previous process left alone.
-    pub(crate) fn new(
-        when_active: Stance,
-        remembered: HashMap<ContainerId, LeftAlone>,
-    ) -> ActivityDetector {
+    /// `when_active` is the stance while the kubelet's CPU manager is active.
+    pub(crate) fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
-            remembered,
             when_active,
             policy: None,
             requests: Requests::NoPod,
@@ -151,26 +142,16 @@ impl ActivityDetector {
                 self.note_cpus(pod, container, &requested.cpus?, settings)
             }
             Call::Event(Event::Synchronize { containers, .. }) => {
-                containers.iter_mut().for_each(|one| self.leave_existing_alone(one, settings));
+                containers.iter_mut().for_each(|one| leave_existing_alone(one, settings));
                 None
             }
             // The ledger may not know the container: the list can lack it.
             Call::Event(Event::Starting { container, .. } | Event::Started { container, .. }) => {
-                self.leave_existing_alone(container, settings);
+                leave_existing_alone(container, settings);
                 None
             }
             Call::Admission(_) | Call::Event(_) => None,
         }
-    }
-
-    /// Leaves a container alone that exists already and that the previous process left alone. Without the state
-    /// file it is one whose CPUs are certainly CRI-O's: others may be those that this plugin has set. The reserved
-    /// CPUs, too, if all others were exclusive.
-    fn leave_existing_alone(&mut self, container: &mut Container, settings: &Settings) {
-        let Some(cpus) = container.cpus else { return };
-        let is_of_crio = container.in_workload && cpus.is_subset(&settings.placement.reserved);
-        let remembered = self.remembered.remove(&container.id);
-        container.left_alone = remembered.or(is_of_crio.then_some(LeftAlone::Workload));
     }
 
     fn note_cpus(
@@ -222,6 +203,14 @@ impl ActivityDetector {
     pub(crate) fn event(&self) -> Event {
         Event::Kubelet { stance: self.stance(), claims: self.claims.clone() }
     }
+}
+
+/// Leaves a container alone that exists already and whose CPUs are certainly CRI-O's. Those of others may be those
+/// that this plugin has set, also the reserved CPUs, if all others were exclusive.
+fn leave_existing_alone(container: &mut Container, settings: &Settings) {
+    let Some(cpus) = container.cpus else { return };
+    let is_of_crio = container.in_workload && cpus.is_subset(&settings.placement.reserved);
+    container.left_alone = is_of_crio.then_some(LeftAlone::Workload);
 }
 
 #[cfg(test)]
@@ -308,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_policy_in_the_state_file_decides() {
-        let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
+        let mut guard = ActivityDetector::new(Stance::Refuse);
         assert_eq!(guard.note_file(StateFileReading::Missing), None);
         assert_eq!(guard.note_file(file("static", 1)), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(file("static", 1)), None);
@@ -328,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_invalid_file_still_names_a_policy() {
-        let mut guard = ActivityDetector::new(Stance::Observe, HashMap::new());
+        let mut guard = ActivityDetector::new(Stance::Observe);
         assert_eq!(guard.note_file(bad(None)), None);
         assert_eq!(guard.note_file(bad(Some("static"))), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(bad(None)), None, "a torn file changes nothing");
@@ -338,7 +327,7 @@ mod tests {
 
     #[test]
     fn without_the_file_requests_of_two_pods_show_the_policy() {
-        let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
+        let mut guard = ActivityDetector::new(Stance::Refuse);
         let alone = Some(LeftAlone::Unexplained);
         let (began, ended) = (Some(Change::Began(Sign::Requests)), Some(Change::Ended));
         for (call, expect) in [
@@ -381,7 +370,7 @@ mod tests {
             call
         };
         for reading in [StateFileReading::Missing, file("none", 0), file("static", 0)] {
-            let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
+            let mut guard = ActivityDetector::new(Stance::Refuse);
             guard.note_file(reading);
             let was_active = guard.is_active();
             for update in [false, true] {
@@ -405,7 +394,7 @@ mod tests {
     /// A plugin that was away does not know which CPUs it had set itself.
     #[test]
     fn a_listed_container_is_left_alone_only_in_a_workload_on_reserved_cpus() {
-        let mut guard = ActivityDetector::new(Stance::Refuse, HashMap::new());
+        let mut guard = ActivityDetector::new(Stance::Refuse);
         for (in_workload, cpus, expect) in [
             (true, Some("0-1"), Some(LeftAlone::Workload)),
             (true, Some("0-3"), None),

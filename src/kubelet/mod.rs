@@ -9,7 +9,6 @@ mod state;
 mod state_file_watcher;
 
 use ledger::Stance;
-use std::collections::HashMap;
 use std::path::Path;
 
 pub(crate) use activity::{ActivityDetector, Change, Sign};
@@ -19,7 +18,7 @@ pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};
 
 /// Whether the state file in a kubelet's directory names the policy that assigns CPUs.
 pub fn is_active(kubelet_dir: &Path) -> bool {
-    let mut detector = ActivityDetector::new(Stance::Refuse, HashMap::new());
+    let mut detector = ActivityDetector::new(Stance::Refuse);
     if let Some(reading) = StateFileWatcher::new(kubelet_dir).read() {
         detector.note_file(reading);
     }

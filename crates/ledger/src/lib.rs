@@ -120,7 +120,7 @@ use cpuset::CpuSet;
 use due::Targets;
 use node::{Node, Pool};
 use placement::Rejection;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use topology::Topology;
 
@@ -220,6 +220,15 @@ impl Ledger {
     #[must_use]
     pub fn with_memory(mut self, remembered: Vec<MemoryClaim>) -> Ledger {
         self.books.remember_memory(remembered);
+        self.reported = Reported::of(&self.books, &self.pool);
+        self
+    }
+
+    /// This ledger with the containers that the previous process left alone, as it has seen that another program
+    /// set their CPUs: the runtime's list does not say that. For a new ledger.
+    #[must_use]
+    pub fn with_left_alone(mut self, containers: HashMap<ContainerId, LeftAlone>) -> Ledger {
+        self.books.remember_left_alone(containers);
         self.reported = Reported::of(&self.books, &self.pool);
         self
     }
@@ -433,10 +442,7 @@ impl Ledger {
         if before == stance {
             return false;
         }
-        // The kubelet's manager sets the CPUs of all containers but those of CRI-O's workloads.
-        for (_, entry) in self.books.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
-            entry.left_alone = entry.left_alone.filter(|why| *why == LeftAlone::Workload);
-        }
+        self.books.leave_only_workloads_alone();
         let adopts = stance == Stance::Assign && self.books.pods().len() > 0;
         if adopts {
             let kubelet = self.kubelet_claims();

@@ -32,7 +32,8 @@ impl Ledger {
         self.books.find(id).is_some_and(|container| container.entry.left_alone.is_some())
     }
 
-    /// All containers of which [`Ledger::is_left_alone`] is true.
+    /// All containers of which [`Ledger::is_left_alone`] is true, and those of
+    /// [`Ledger::with_left_alone`] that no event has named yet.
     pub fn left_alone(&self) -> impl Iterator<Item = (&ContainerId, LeftAlone)> {
         self.books.left_alone()
     }

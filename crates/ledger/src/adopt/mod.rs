@@ -164,7 +164,10 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     let recorded = entry.and_then(|entry| entry.memory.clone());
     let ours = mems_are_ours(node, exclusive, recorded.as_ref(), container.mems);
     let applied = AppliedSetting::reported(container, ours);
-    let container = &Container { cpus: exclusive, not_started: false, ..container.clone() };
+    let left_alone = container.left_alone.or(books.recall_left_alone(&container.id));
+    let container =
+        Container { cpus: exclusive, not_started: false, left_alone, ..container.clone() };
+    let container = &container;
     enter(node, books, uid, container, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);

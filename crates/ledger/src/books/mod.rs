@@ -36,6 +36,8 @@ pub(super) struct Books {
     /// Claims of the state file whose containers no event has named yet.
     remembered: Vec<Claim>,
     remembered_memory: Vec<MemoryClaim>,
+    /// Containers that the previous process left alone, and that no event has named yet.
+    remembered_left_alone: HashMap<ContainerId, LeftAlone>,
     pub(super) journal: Journal,
     pub(super) moves: MoveBook,
 }
@@ -75,7 +77,9 @@ impl Books {
 
     /// Containers on CPUs that another program had set before the ledger decided.
     pub(super) fn left_alone(&self) -> impl Iterator<Item = (&ContainerId, LeftAlone)> {
-        self.containers().filter_map(|one| Some((one.entry.id(), one.entry.left_alone?)))
+        let known = self.containers();
+        let known = known.filter_map(|one| Some((one.entry.id(), one.entry.left_alone?)));
+        known.chain(self.remembered_left_alone.iter().map(|(id, why)| (id, *why)))
     }
 
     pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {
@@ -175,6 +179,23 @@ impl Books {
 
     pub(super) fn remember_memory(&mut self, claims: Vec<MemoryClaim>) {
         self.remembered_memory = claims;
+    }
+
+    pub(super) fn remember_left_alone(&mut self, containers: HashMap<ContainerId, LeftAlone>) {
+        self.remembered_left_alone = containers;
+    }
+
+    /// Removes and returns why the previous process left this container alone.
+    pub(super) fn recall_left_alone(&mut self, id: &ContainerId) -> Option<LeftAlone> {
+        self.remembered_left_alone.remove(id)
+    }
+
+    /// The kubelet's CPU manager sets the CPUs of all containers but those of CRI-O's workloads.
+    pub(super) fn leave_only_workloads_alone(&mut self) {
+        self.remembered_left_alone.retain(|_, why| *why == LeftAlone::Workload);
+        for (_, entry) in self.pods_mut().flat_map(|(_, pod)| pod.containers_mut()) {
+            entry.left_alone = entry.left_alone.filter(|why| *why == LeftAlone::Workload);
+        }
     }
 
     /// Memory is no longer counted.

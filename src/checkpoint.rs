@@ -33,7 +33,7 @@ const LOCK: &str = "lock";
 
 /// A larger file is not one that this program has written: a claim takes a few hundred bytes, and a
 /// node has fewer than 2,048 of either kind.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 2 << 20;
 
 /// What the state file has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -68,7 +68,7 @@ pub use paths::{Paths, StartError};
 pub use quieting::{QuietOutcome, QuietPass};
 pub use start::{Machine, NodeAccess};
 pub use step::{CallId, Effect, Input};
-pub use threads::{Threads, check_addresses, runtime};
+pub use threads::{Clients, Threads, check_addresses, runtime};
 
 use crate::worker::Worker;
 use log::Level;

@@ -11,7 +11,7 @@ use std::time::Duration;
 const FILE: &str = "cpu_manager_state";
 
 /// The most bytes to read; a node of 256 pods needs some 30 KiB.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 512 << 10;
 
 /// The pause between two checks, each a `stat`. The plugin notices a kubelet with a new policy before
 /// its first pods come back.

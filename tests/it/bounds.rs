@@ -165,8 +165,8 @@ const ROWS: &[Row] = &[
     },
     Row {
         input: "the state file",
-        bounds: &[bound("4 MiB", ("src/checkpoint.rs", "MAX_BYTES", "4 << 20"), FILES)],
-        memory: ("80 MiB", Measured(MEMORY, FULL_FILES, "full_state, 80)")),
+        bounds: &[bound("2 MiB", ("src/checkpoint.rs", "MAX_BYTES", "2 << 20"), FILES)],
+        memory: ("40 MiB", Measured(MEMORY, FULL_FILES, "full_state, 40)")),
     },
     Row {
         input: "the files `cgroups` and `quiet.json`",
@@ -180,11 +180,11 @@ const ROWS: &[Row] = &[
     Row {
         input: "the kubelet's state file",
         bounds: &[bound(
-            "1 MiB",
-            ("src/kubelet/state_file_watcher.rs", "MAX_BYTES", "1 << 20"),
+            "512 KiB",
+            ("src/kubelet/state_file_watcher.rs", "MAX_BYTES", "512 << 10"),
             FILES,
         )],
-        memory: ("56 MiB", Measured(MEMORY, FULL_FILES, "full_kubelet, 56)")),
+        memory: ("28 MiB", Measured(MEMORY, FULL_FILES, "full_kubelet, 28)")),
     },
     Row {
         input: "a file of the kernel",

@@ -293,8 +293,8 @@ fn full_state(dir: &Path) {
         checkpoint::encode(&SavedClaims { cpus, ..SavedClaims::default() }).unwrap()
     };
     let each = (of(1001).len() - of(1).len()) / 1000;
-    let bytes = of((4 << 20) / each - 10);
-    assert!((3 << 20..=4 << 20).contains(&bytes.len()), "{} bytes", bytes.len());
+    let bytes = of((2 << 20) / each - 10);
+    assert!((1 << 20..=2 << 20).contains(&bytes.len()), "{} bytes", bytes.len());
     fs::write(dir.join("state/checkpoint.json"), bytes).unwrap();
 }
 
@@ -306,12 +306,12 @@ fn full_kubelet(dir: &Path) {
     let config = config.replace("\"\"", kubelet.to_str().unwrap());
     fs::write(dir.join("config.yaml"), config).unwrap();
     let entries: Vec<String> =
-        (0..55_000).map(|at| format!("\"{at:05}\":{{\"c\":\"2\"}}")).collect();
+        (0..27_500).map(|at| format!("\"{at:05}\":{{\"c\":\"2\"}}")).collect();
     let entries = entries.join(",");
     let state = format!(
         "{{\"policyName\":\"none\",\"defaultCpuSet\":\"\",\"entries\":{{{entries}}},\"checksum\":1}}"
     );
-    assert!((900 << 10..=1 << 20).contains(&state.len()), "{} bytes", state.len());
+    assert!((450 << 10..=512 << 10).contains(&state.len()), "{} bytes", state.len());
     fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
 }
 
@@ -337,9 +337,9 @@ async fn files_at_their_bounds_take_the_memory_that_the_page_names() {
     let base = peak_kib(&plugin);
     for (what, prepare, most_mib) in [
         ("configuration", full_config as fn(&Path), 24),
-        ("state file", full_state, 80),
+        ("state file", full_state, 40),
         ("originals", full_originals, 40),
-        ("kubelet's state file", full_kubelet, 56),
+        ("kubelet's state file", full_kubelet, 28),
     ] {
         let mut plugin = PluginProcess::prepared(Generation::V0_12, prepare).await;
         list(&mut plugin, &[], PART).await;

@@ -247,6 +247,7 @@ impl World {
         self.usable = file;
         self.in_force = settings;
         self.note_policy();
+        self.note_mode();
         true
     }
 

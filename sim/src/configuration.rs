@@ -46,7 +46,7 @@ pub const FIELDS: [Field; 36] = [
     ("uncoreCacheOrder", 10, &["numerical", "fewest-free"]),
     ("placement", 30, &["compact", "compact", "kubelet"]),
     ("kubeletStateDir", 50, &["\"\"", "/var/lib/kubelet"]),
-    ("onActiveKubelet", 40, &["observe", "refuse"]),
+    (MODE, 6, &["observe", "enforce", "enforce"]),
     ("cpusetPartition", 5, &["isolated", "root"]),
     ("strict", 20, &["\"true\"", "\"true\"", "\"false\""]),
     ("exposeCPUs", 40, &["environment", "file", "file", "none"]),
@@ -111,6 +111,7 @@ const OF_QUIET: [Field; 2] = [
 const QUIET: u64 = 20;
 
 const INTERRUPTS: &str = "interrupts";
+const MODE: &str = "mode";
 
 const POD_LEVEL_RESOURCES: &str = "podLevelResources";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
@@ -178,6 +179,16 @@ impl Default for Configuration {
 }
 
 impl Configuration {
+    /// Whether the plugin changes nothing.
+    pub fn observes(&self) -> bool {
+        self.0.get(MODE) == Some(&"observe")
+    }
+
+    pub fn enforcing(mut self) -> Configuration {
+        self.0.remove(MODE);
+        self
+    }
+
     /// `privileged` says whether the plugin may make partitions.
     pub fn roll(machine: &Topology, privileged: bool, dice: &mut Dice) -> Configuration {
         let mut other_dice = dice.clone();

@@ -411,6 +411,9 @@ impl World {
             self.say(format!("the configuration is not {faulty:?} any more"));
             self.set_file(Ok(self.usable.clone()));
         }
+        if self.usable.observes() {
+            self.set_file(Ok(self.usable.clone().enforcing()));
+        }
         if self.usable.settings(&self.topology()).is_none() {
             // The plugin does not start while reserved CPUs are offline.
             let online = self.kernel.lock().online;

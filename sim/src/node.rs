@@ -314,6 +314,9 @@ impl World {
         if reply.answered {
             self.check_excess(serial, reply.refused.as_deref());
         }
+        if reply.adjust.as_ref().is_some_and(|adjust| !adjust.linux.resources.cpu.cpus.is_empty()) {
+            self.check_observer(serial);
+        }
         let is_moved = container_is_moved(self.containers.get(&serial), &reply);
         if is_moved {
             let text = self.describe(serial);

@@ -90,6 +90,8 @@ pub enum Key {
     Update(Serial),
     /// The kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
     Kubelet,
+    /// The plugin observes, or takes over what it has observed.
+    Observer,
     /// Writes below a cgroup are refused, so CPUs in use there cannot become free for others.
     Refused(PodId),
 }
@@ -120,6 +122,8 @@ pub struct Oracle {
     /// Uids of pods whose memory may be counted where it is instead of where it fits: they are older than the
     /// settings of memory, or the plugin has not decided about a container or its resize.
     adopted_memory: BTreeSet<String>,
+    /// Since when the configuration in force says to observe.
+    pub observes_since: Option<Duration>,
     /// Whether the kubelet has reported wrong NUMA nodes of devices.
     pub kubelet_lies: bool,
     /// Containers that have had exclusive CPUs.
@@ -163,10 +167,27 @@ impl Oracle {
         }
     }
 
-    /// Whether the kubelet's own CPU manager assigns CPUs, as far as the plugin knows.
+    /// Whether the plugin assigns no CPUs: the kubelet's own CPU manager does, as far as the plugin knows, or it
+    /// only observes.
     pub fn is_kubelets(&self, now: Duration) -> bool {
-        let window = self.keyed.get(&Key::Kubelet);
-        window.is_some_and(|window| window.until.is_none_or(|until| now <= until))
+        let windows = [Key::Kubelet, Key::Observer].map(|key| self.keyed.get(&key));
+        let is_open = |window: &Window| window.until.is_none_or(|until| now <= until);
+        windows.into_iter().flatten().any(is_open)
+    }
+
+    /// Records whether the configuration in force says to observe.
+    fn follow_mode(&mut self, observes: bool, now: Duration, until: Duration) {
+        if observes == self.observes_since.is_some() {
+            return;
+        }
+        self.is_unsteady = true;
+        self.changed = true;
+        self.observes_since = observes.then_some(now);
+        if observes {
+            self.open(Key::Observer, "observed", "");
+        } else {
+            self.close(Key::Observer, until);
+        }
     }
 
     fn has_adopted_memory_of(&self, claim: &MemoryClaim) -> bool {
@@ -183,7 +204,7 @@ impl Oracle {
 
     /// After a reboot nothing runs, and new containers count as created while the plugin is away.
     pub fn rebooted(&mut self) {
-        self.keyed.retain(|key, _| *key == Key::Kubelet);
+        self.keyed.retain(|key, _| matches!(key, Key::Kubelet | Key::Observer));
         self.changed = true;
         self.unwatched("");
     }
@@ -282,6 +303,23 @@ impl World {
     pub fn note_adopted_memory(&mut self, id: PodId) {
         if let Some(pod) = self.pods.get(&id).filter(|pod| pod.is_guaranteed()) {
             self.oracle.adopted_memory.insert(pod.uid());
+        }
+    }
+
+    pub fn note_mode(&mut self) {
+        let observes = self.usable.observes();
+        if observes != self.oracle.observes_since.is_some() {
+            self.note_all_memory_adopted();
+        }
+        self.oracle.follow_mode(observes, self.now, self.now + Duration::from_secs(25));
+    }
+
+    /// Checks that a plugin that observes sets no CPUs. Answers may be older than the mode.
+    pub fn check_observer(&mut self, serial: Serial) {
+        let settled = Duration::from_secs(5);
+        if self.oracle.observes_since.is_some_and(|since| since + settled < self.now) {
+            let text = self.describe(serial);
+            self.fail(format!("{text} gets CPUs from a plugin that observes"));
         }
     }
 
@@ -740,7 +778,8 @@ impl World {
 
     /// Checks, long after the last operation and fault, that everything is exact.
     pub fn check_settled(&mut self) {
-        let is_kubelets = self.oracle.keyed.get(&Key::Kubelet).is_some_and(|w| w.until.is_none());
+        let is_open = |key| self.oracle.keyed.get(key).is_some_and(|window| window.until.is_none());
+        let is_kubelets = [Key::Kubelet, Key::Observer].iter().any(is_open);
         if self.violation.is_some() || is_kubelets {
             return;
         }

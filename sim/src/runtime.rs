@@ -485,6 +485,7 @@ impl World {
         let quick = Duration::from_micros(50);
         let serial = pods::serial(&update.container_id).expect("an id of this runtime");
         self.oracle.close(Key::Update(serial), self.now + Duration::from_millis(2500));
+        self.check_observer(serial);
         let fails = self.settings.trouble == Trouble::All && self.dice.percent(2);
         let is_crio = self.settings.is_crio();
         let Some(container) = self.containers.get_mut(&serial) else { return quick };

@@ -98,6 +98,7 @@ impl World {
             violation: None,
         };
         world.kernel.lock().privileged = world.settings.privileged;
+        world.note_mode();
         world.boot();
         world
     }

@@ -5,7 +5,7 @@
 
 use super::machine::{self, LoadedMachine, MachineError, NodeArgs};
 use super::output::{Output, show, stay};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Mode};
 use crate::exclusivity::{Access, Exclusivity, IsolationFiles, quiet_roots};
 use crate::files::read_regular;
 use crate::kubelet::StateFile;
@@ -14,7 +14,6 @@ use cgroups::{CgroupVersion, Hierarchy, ProbeError, binding, probe};
 use clap::Args;
 use cpuset::PartitionType;
 use kernel::{Kernel, Linux};
-use ledger::Stance;
 use nri::{CallError, Configuration, Events, Identity, Plugin, Session};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -359,13 +358,11 @@ impl Doctor<'_> {
         let policy = policy.or_else(|| setting("cpuManagerPolicy").map(str::to_owned));
         match (policy.as_deref(), topology) {
             (Some("static"), _) => {
-                let stance = match &self.config {
-                    Ok(config) => config.on_active_kubelet(),
-                    Err(_) => Stance::Refuse,
-                };
-                let stance = match stance {
-                    Stance::Observe => "only observe",
-                    _ => "refuse containers that ask for exclusive CPUs",
+                let observes = |config: &Config| config.mode() == Mode::Observe;
+                let stance = if self.config.as_ref().is_ok_and(observes) {
+                    "only observe"
+                } else {
+                    "refuse containers that ask for exclusive CPUs"
                 };
                 Diagnosis::problem(
                     "kubelet",

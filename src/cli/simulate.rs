@@ -126,12 +126,7 @@ pub fn run(
     for (number, (config, mut ledger)) in nodes.into_iter().enumerate() {
         let name = config.name();
         let settings = ledger.settings();
-        let own = OwnSettings::of(
-            settings,
-            config.partition(),
-            config.on_active_kubelet(),
-            config.log_level(),
-        );
+        let own = OwnSettings::of(settings, config.partition(), config.mode(), config.log_level());
         let setup = Setup {
             config: name.to_owned(),
             settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),

@@ -202,8 +202,8 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(fields) = from.needs_restart() {
         writeln!(f, "          {fields}")?;
     }
-    if node.stance != "assign" {
-        writeln!(f, "stance:   {}: the kubelet's own CPU manager is active", node.stance)?;
+    if let Some(why) = node.why_not_assigning() {
+        writeln!(f, "stance:   {}: {why}", node.stance)?;
     }
     if let Some(error) = &node.checkpoint_error {
         writeln!(f, "state:    not written: {error}")?;

@@ -6,9 +6,10 @@
 //! what an override does.
 
 use super::given::{Given, boolean_word, one_of};
-use super::kubelet::{self, KUBELET_STATE_DIR, KubeletNearby};
+use super::kubelet::{self, KUBELET_STATE_DIR, KubeletStateDir};
 use super::log_level::LogLevel;
 use super::memory::{self, MemoryFields, MemoryPolicy};
+use super::mode::Mode;
 use super::not_used::NOT_USED;
 use super::pod_resources::{self, PodResourcesField};
 use super::reserved::{self, Reserved};
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::exclusivity::Exclusivity;
 use cpuset::PartitionType;
-use ledger::{Exposure, PodLevelResources, Policy, Settings, Stance};
+use ledger::{Exposure, PodLevelResources, Policy, Settings};
 use placement::{EngineKind, IsolatedCpus, Scope, TopologyPolicy, UncoreOrder};
 use quiet::InterruptMode;
 use wording::nearest;
@@ -35,7 +36,8 @@ pub(super) struct Values {
     pub(super) topology_manager_options: Pairs,
     pub(super) reserved: Reserved,
     pub(super) memory: MemoryFields,
-    pub(super) kubelet: KubeletNearby,
+    pub(super) kubelet_state_dir: KubeletStateDir,
+    pub(super) mode: Mode,
     pub(super) exclusivity: Exclusivity,
     pub(super) partition: PartitionType,
     pub(super) strict: bool,
@@ -90,11 +92,9 @@ const OWN: &[&dyn Field] = &[
         &mut values.settings.pod_level_resources
     })
     .checked(own_pool::check),
-    &Other::new("kubeletStateDir", kubelet::read, |values| &mut values.kubelet.state_dir)
+    &Other::new("kubeletStateDir", kubelet::read, |values| &mut values.kubelet_state_dir.0)
         .or_default(KUBELET_STATE_DIR),
-    &OneOf::new("onActiveKubelet", &[Stance::Refuse, Stance::Observe], Stance::name, |values| {
-        &mut values.kubelet.when_active
-    }),
+    &OneOf::new("mode", &Mode::ALL, Mode::name, |values| &mut values.mode),
     &OneOf::new("exclusivity", &Exclusivity::ALL, Exclusivity::name, |values| {
         &mut values.exclusivity
     })

@@ -3,24 +3,18 @@
 use super::given::Given;
 use super::source::Mistakes;
 use super::values::absolute_path;
-use ledger::Stance;
 use std::path::PathBuf;
 
 /// The kubelet's default `--root-dir`.
 pub(super) const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
-/// Settings about the kubelet on the same node.
+/// `None` if the plugin ignores the kubelet's state files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KubeletNearby {
-    /// `None` if the plugin ignores the kubelet's state files.
-    pub(super) state_dir: Option<PathBuf>,
-    pub(super) when_active: Stance,
-}
+pub(super) struct KubeletStateDir(pub(super) Option<PathBuf>);
 
-impl Default for KubeletNearby {
-    fn default() -> KubeletNearby {
-        let state_dir = Some(PathBuf::from(KUBELET_STATE_DIR));
-        KubeletNearby { state_dir, when_active: Stance::Refuse }
+impl Default for KubeletStateDir {
+    fn default() -> KubeletStateDir {
+        KubeletStateDir(Some(PathBuf::from(KUBELET_STATE_DIR)))
     }
 }
 

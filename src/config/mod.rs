@@ -14,6 +14,7 @@ mod kubelet;
 mod log_level;
 mod memory;
 mod memory_only;
+mod mode;
 mod namespaces;
 mod nodes;
 mod not_used;
@@ -33,6 +34,7 @@ pub use follow::{Mistake, Reading};
 pub use from_kubelet::{FromKubelet, from_kubelet};
 pub use log_level::LogLevel;
 pub use memory::{EvictionThreshold, memory_amount};
+pub use mode::Mode;
 pub use nodes::{Labels, NodeIdentity, Override};
 pub use not_used::NOT_USED;
 pub use pod_resources::PodResources;
@@ -43,7 +45,7 @@ use crate::exclusivity::Exclusivity;
 use crate::files;
 use cpuset::{CpuSet, PartitionType};
 use fields::Values;
-use ledger::{Exposure, Policy, Settings, Stance};
+use ledger::{Exposure, Policy, Settings};
 use memory::MemoryPolicy;
 use placement::memory_manager::{
     Capacity, CapacityError, MAX_OFFERED_NODES, MemoryConfigError, MemoryManagerConfig,
@@ -171,11 +173,11 @@ impl Config {
 
     /// `None` if the plugin ignores the kubelet's state files.
     pub fn kubelet_state_dir(&self) -> Option<&Path> {
-        self.values.kubelet.state_dir.as_deref()
+        self.values.kubelet_state_dir.0.as_deref()
     }
 
-    pub fn on_active_kubelet(&self) -> Stance {
-        self.values.kubelet.when_active
+    pub fn mode(&self) -> Mode {
+        self.values.mode
     }
 
     pub fn exclusivity(&self) -> Exclusivity {

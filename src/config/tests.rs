@@ -153,28 +153,21 @@ fn every_mistake_that_is_independent_of_the_others_is_reported() {
 }
 
 #[test]
-fn the_directory_and_the_stance_for_the_kubelet_have_defaults() {
-    for (text, dir, stance) in [
-        ("", Some("/var/lib/kubelet"), Stance::Refuse),
-        (
-            "kubeletStateDir: /data/kubelet\nonActiveKubelet: observe",
-            Some("/data/kubelet"),
-            Stance::Observe,
-        ),
-        ("kubeletStateDir: \"\"\nonActiveKubelet: refuse", None, Stance::Refuse),
+fn the_kubelets_directory_and_the_mode_have_defaults() {
+    for (text, dir, mode) in [
+        ("", Some("/var/lib/kubelet"), Mode::Enforce),
+        ("kubeletStateDir: /data/kubelet\nmode: observe", Some("/data/kubelet"), Mode::Observe),
+        ("kubeletStateDir: \"\"\nmode: enforce", None, Mode::Enforce),
     ] {
         let config = Config::parse("config.yaml", text).unwrap();
         assert_eq!(config.kubelet_state_dir(), dir.map(Path::new), "{text}");
-        assert_eq!(config.on_active_kubelet(), stance, "{text}");
+        assert_eq!(config.mode(), mode, "{text}");
     }
     refuses(
         "kubeletStateDir: kubelet\n",
         "line 1: kubeletStateDir: \"kubelet\" is not an absolute path: expected one like \"/var/lib/kubelet\", or \"\" for none",
     );
-    refuses(
-        "onActiveKubelet: fight\n",
-        "line 1: onActiveKubelet: \"fight\" is unknown, expected refuse or observe",
-    );
+    refuses("mode: fight\n", "line 1: mode: \"fight\" is unknown, expected enforce or observe");
 }
 
 #[test]

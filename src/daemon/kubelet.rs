@@ -21,11 +21,12 @@ pub(super) struct KubeletWatch {
 
 impl KubeletWatch {
     pub(super) fn new(config: &Config) -> KubeletWatch {
-        KubeletWatch {
-            detector: ActivityDetector::new(config.on_active_kubelet()),
-            reminded: None,
-            said: false,
-        }
+        KubeletWatch { detector: ActivityDetector::new(config.mode()), reminded: None, said: false }
+    }
+
+    /// The event for the ledger before any other, if the configuration says to observe.
+    pub(super) fn first(&self) -> Option<Event> {
+        (self.detector.stance() != Stance::Assign).then(|| self.detector.event())
     }
 
     /// Follows a changed configuration.
@@ -35,7 +36,7 @@ impl KubeletWatch {
         policy: Policy,
         now: Instant,
     ) -> Option<Event> {
-        let change = self.detector.change_stance(config.on_active_kubelet());
+        let change = self.detector.change_mode(config.mode());
         self.follow(change, policy, now)
     }
 

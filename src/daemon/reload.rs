@@ -3,14 +3,14 @@
 use super::enforcement::configured;
 use super::paths::Paths;
 use crate::clock::now;
-use crate::config::{Config, LogLevel, Mistake, PodResources, Reading};
+use crate::config::{Config, LogLevel, Mistake, Mode, PodResources, Reading};
 use crate::exclusivity::Exclusivity;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::probe;
 use cpuset::PartitionType;
 use kernel::Kernel;
-use ledger::{Event, Mechanism, Policy, Settings, Stance};
+use ledger::{Event, Mechanism, Policy, Settings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topology::Topology;
@@ -58,8 +58,8 @@ impl ConfigReload {
         self.started.pod_resources()
     }
 
-    pub(super) fn on_active_kubelet(&self) -> Stance {
-        self.config.on_active_kubelet()
+    pub(super) fn mode(&self) -> Mode {
+        self.config.mode()
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -89,12 +89,8 @@ impl ConfigReload {
         let before = std::mem::replace(&mut self.config, config);
         let same_others = of_daemon(&before) == of_daemon(&self.config);
         let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
-        let own = OwnSettings::of(
-            &settings,
-            self.partition(),
-            self.on_active_kubelet(),
-            self.config.log_level(),
-        );
+        let own =
+            OwnSettings::of(&settings, self.partition(), self.mode(), self.config.log_level());
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
         for warning in self.config.warnings().iter().chain(&self.config.not_used()) {
@@ -139,6 +135,6 @@ impl ConfigReload {
 }
 
 /// The part of the configuration that the ledger does not need.
-fn of_daemon(config: &Config) -> (Option<&Path>, Stance, LogLevel) {
-    (config.kubelet_state_dir(), config.on_active_kubelet(), config.log_level())
+fn of_daemon(config: &Config) -> (Option<&Path>, Mode, LogLevel) {
+    (config.kubelet_state_dir(), config.mode(), config.log_level())
 }

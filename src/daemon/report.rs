@@ -57,7 +57,7 @@ impl Owner {
         OwnFigures {
             strict: self.config.strict(),
             partition: self.config.partition(),
-            on_active_kubelet: self.config.on_active_kubelet(),
+            mode: self.config.mode(),
             log_level: self.config.config().log_level(),
             config: self.config.state.clone(),
             counters: self.record.counters.clone(),

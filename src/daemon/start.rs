@@ -125,12 +125,7 @@ impl Owner {
                 format!(", isolated {}", wording::cpus(isolated))
             },
         );
-        let own = OwnSettings::of(
-            &settings,
-            config.partition(),
-            config.on_active_kubelet(),
-            config.log_level(),
-        );
+        let own = OwnSettings::of(&settings, config.partition(), config.mode(), config.log_level());
         log::info!(
             "config: in force: {}",
             ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
@@ -184,6 +179,8 @@ impl Owner {
             rewatches: false,
         };
         owner.apply(Event::Mechanism(mechanism));
+        let first = owner.kubelet.first();
+        owner.apply_all(first);
         let machine = owner.hotplug.changed(&owner.ledger, now);
         owner.apply_all(machine);
         let active = kubelet

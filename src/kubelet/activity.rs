@@ -12,6 +12,7 @@
 //! All others are a sign of it if two pods have them. The container of the first one is left alone.
 
 use super::{StateFile, StateFileReading};
+use crate::config::Mode;
 use cpuset::CpuSet;
 use ledger::{
     Admission, Call, Container, Event, KubeletClaim, LeftAlone, Pod, PodUid, Qos, Settings, Stance,
@@ -22,7 +23,7 @@ const STATIC: &str = "static";
 
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityDetector {
-    when_active: Stance,
+    mode: Mode,
     /// The policy in the state file; `None` without a file, or access to it.
     policy: Option<String>,
     requests: Requests,
@@ -57,7 +58,7 @@ pub(crate) enum Change {
     Began(Sign),
     /// It is no longer active.
     Ended,
-    /// It is still active, and its assignments or the configured stance changed.
+    /// Its assignments, or the configured mode, changed.
     Assigned,
 }
 
@@ -80,10 +81,9 @@ impl fmt::Display for Sign {
 }
 
 impl ActivityDetector {
-    /// `when_active` is the stance while the kubelet's CPU manager is active.
-    pub(crate) fn new(when_active: Stance) -> ActivityDetector {
+    pub(crate) fn new(mode: Mode) -> ActivityDetector {
         ActivityDetector {
-            when_active,
+            mode,
             policy: None,
             requests: Requests::NoPod,
             claims: Vec::new(),
@@ -91,9 +91,9 @@ impl ActivityDetector {
         }
     }
 
-    pub(crate) fn change_stance(&mut self, when_active: Stance) -> Option<Change> {
-        let before = std::mem::replace(&mut self.when_active, when_active);
-        if self.active && before != when_active { Some(Change::Assigned) } else { None }
+    pub(crate) fn change_mode(&mut self, mode: Mode) -> Option<Change> {
+        let before = std::mem::replace(&mut self.mode, mode);
+        (before != mode).then_some(Change::Assigned)
     }
 
     /// Records what the state file says. An invalid file changes the policy at most.
@@ -196,12 +196,16 @@ impl ActivityDetector {
     }
 
     pub(crate) fn stance(&self) -> Stance {
-        if self.active { self.when_active } else { Stance::Assign }
+        match self.mode {
+            Mode::Observe => Stance::Observe,
+            Mode::Enforce if self.active => Stance::Refuse,
+            Mode::Enforce => Stance::Assign,
+        }
     }
 
     /// The event for the ledger after a change.
     pub(crate) fn event(&self) -> Event {
-        Event::Kubelet { stance: self.stance(), claims: self.claims.clone() }
+        Event::Stance { stance: self.stance(), claims: self.claims.clone() }
     }
 }
 
@@ -297,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_policy_in_the_state_file_decides() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Mode::Enforce);
         assert_eq!(guard.note_file(StateFileReading::Missing), None);
         assert_eq!(guard.note_file(file("static", 1)), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(file("static", 1)), None);
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(note(&mut guard, create("p", None)), (None, None));
         assert_eq!(guard.note_file(file("none", 0)), Some(Change::Ended));
         // What it assigned is still to be taken over.
-        let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
+        let Event::Stance { stance: Stance::Assign, claims } = guard.event() else { panic!() };
         assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
         for uid in ["p", "q"] {
@@ -317,17 +321,17 @@ mod tests {
 
     #[test]
     fn an_invalid_file_still_names_a_policy() {
-        let mut guard = ActivityDetector::new(Stance::Observe);
+        let mut guard = ActivityDetector::new(Mode::Observe);
         assert_eq!(guard.note_file(bad(None)), None);
         assert_eq!(guard.note_file(bad(Some("static"))), Some(Change::Began(Sign::File)));
         assert_eq!(guard.note_file(bad(None)), None, "a torn file changes nothing");
-        assert!(matches!(guard.event(), Event::Kubelet { stance: Stance::Observe, .. }));
+        assert!(matches!(guard.event(), Event::Stance { stance: Stance::Observe, .. }));
         assert_eq!(guard.note_file(StateFileReading::Missing), Some(Change::Ended));
     }
 
     #[test]
     fn without_the_file_requests_of_two_pods_show_the_policy() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Mode::Enforce);
         let alone = Some(LeftAlone::Unexplained);
         let (began, ended) = (Some(Change::Began(Sign::Requests)), Some(Change::Ended));
         for (call, expect) in [
@@ -370,7 +374,7 @@ mod tests {
             call
         };
         for reading in [StateFileReading::Missing, file("none", 0), file("static", 0)] {
-            let mut guard = ActivityDetector::new(Stance::Refuse);
+            let mut guard = ActivityDetector::new(Mode::Enforce);
             guard.note_file(reading);
             let was_active = guard.is_active();
             for update in [false, true] {
@@ -394,7 +398,7 @@ mod tests {
     /// A plugin that was away does not know which CPUs it had set itself.
     #[test]
     fn a_listed_container_is_left_alone_only_in_a_workload_on_reserved_cpus() {
-        let mut guard = ActivityDetector::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Mode::Enforce);
         for (in_workload, cpus, expect) in [
             (true, Some("0-1"), Some(LeftAlone::Workload)),
             (true, Some("0-3"), None),

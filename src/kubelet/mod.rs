@@ -8,7 +8,7 @@ mod activity;
 mod state;
 mod state_file_watcher;
 
-use ledger::Stance;
+use crate::config::Mode;
 use std::path::Path;
 
 pub(crate) use activity::{ActivityDetector, Change, Sign};
@@ -18,7 +18,7 @@ pub(crate) use state_file_watcher::{INTERVAL, StateFileWatcher};
 
 /// Whether the state file in a kubelet's directory names the policy that assigns CPUs.
 pub fn is_active(kubelet_dir: &Path) -> bool {
-    let mut detector = ActivityDetector::new(Stance::Refuse);
+    let mut detector = ActivityDetector::new(Mode::Enforce);
     if let Some(reading) = StateFileWatcher::new(kubelet_dir).read() {
         detector.note_file(reading);
     }

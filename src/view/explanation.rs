@@ -6,7 +6,7 @@
 use super::history::{Happened, HistoryRecord, Name, name};
 use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
-use super::status::{ContainerMemoryStatus, RecordStatus, by_name, subject};
+use super::status::{ContainerMemoryStatus, OBSERVES, RecordStatus, by_name, subject};
 use cpuset::{CpuSet, NodeSet};
 use ledger::pod_option::{Cpus, PodOption};
 use ledger::{
@@ -182,6 +182,9 @@ impl Case<'_> {
             }
             (None, None) => ("gone", vec!["It no longer exists.".to_owned()], None),
         };
+        if self.node.view.stance == Stance::Observe {
+            why.insert(0, OBSERVES.to_owned());
+        }
         let memory = self.container.and_then(|container| self.node.view.memory_of(container));
         let memory = memory.map(ContainerMemoryStatus::of);
         why.extend(memory.as_ref().map(counted));
@@ -521,9 +524,13 @@ pub(crate) fn why_shared(view: &View, container: &ContainerView) -> String {
         _ if view.settings.policy == Policy::None => {
             "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
         }
-        _ if view.stance != Stance::Assign => {
+        _ if view.stance == Stance::Refuse => {
             "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
         }
+        (Some(n), _) if view.stance == Stance::Observe => format!(
+            "It qualifies for {} and would have none: it would be refused, or no CPUs were free when the plugin found it running (see below).",
+            count(n, "exclusive CPU")
+        ),
         (Some(n), _) => format!(
             "It qualifies for {} and has none: the rest of its pod uses up the pod's CPU limit, which a container without resources inherits, or no CPUs were free when the plugin found it running (see below).",
             count(n, "exclusive CPU")
@@ -640,7 +647,7 @@ type Choice<'a> = (&'a HistoryRecord, &'a Placement, &'a Request);
 
 fn choice<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
     match &record.happened {
-        Happened::Decided { what: What::Assigned { placement, request }, done: true } => {
+        Happened::Decided { what: What::Assigned { placement, request }, .. } => {
             Some((record, placement, request))
         }
         _ => None,
@@ -650,7 +657,7 @@ fn choice<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
 /// The choice of all CPUs of a pod with an own pool.
 fn choice_for_pod<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
     match &record.happened {
-        Happened::Decided { what: What::PodAssigned { placement, request }, done: true } => {
+        Happened::Decided { what: What::PodAssigned { placement, request }, .. } => {
             Some((record, placement, request))
         }
         _ => None,
@@ -671,7 +678,7 @@ fn refusal<'a>(record: &&'a HistoryRecord) -> Option<RefusedRequest<'a>> {
         return None;
     }
     match &record.happened {
-        Happened::Decided { what: What::Refused { why, request, devices }, done: true } => {
+        Happened::Decided { what: What::Refused { why, request, devices }, .. } => {
             Some(RefusedRequest { record, why, request: request.as_deref(), devices })
         }
         _ => None,

@@ -70,7 +70,6 @@ impl History {
         let happened = Happened::Decided { what: note.what.clone(), done: note.done };
         let record = HistoryRecord::new(at, note.subject.clone(), happened);
         match &note.what {
-            _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record),
             What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record),
             What::LeftShared(_)
             | What::Contested(_)

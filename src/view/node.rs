@@ -8,9 +8,9 @@ use super::history::History;
 use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
 use crate::clock::Moment;
-use crate::config::LogLevel;
+use crate::config::{LogLevel, Mode};
 use cpuset::{CpuSet, PartitionType};
-use ledger::{Mechanism, Occasion, Stance, View};
+use ledger::{Mechanism, Occasion, View};
 use nri::Runtime;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +48,7 @@ pub struct OwnFigures {
     pub strict: bool,
     /// The setting `cpusetPartition`.
     pub partition: PartitionType,
-    pub on_active_kubelet: Stance,
+    pub mode: Mode,
     pub log_level: LogLevel,
     pub counters: Counters,
     /// Confirmed drifts, by kind.

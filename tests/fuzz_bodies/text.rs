@@ -113,7 +113,7 @@ fn take_over(state: &StateFile) {
     assert_eq!((&again.policy, again.shared), (&state.policy, state.shared));
     assert!(named(&again).eq(named(state)), "{again:?}");
     let mut ledger = node::ledger(Vec::new());
-    ledger.apply(Event::Kubelet { stance: Stance::Assign, claims: state.claims.clone() });
+    ledger.apply(Event::Stance { stance: Stance::Assign, claims: state.claims.clone() });
     adopt_with(ledger);
 }
 
@@ -138,12 +138,8 @@ pub fn config(bytes: &[u8]) {
     match resolved {
         Ok((settings, config)) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
-            let own = OwnSettings::of(
-                &settings,
-                config.partition(),
-                config.on_active_kubelet(),
-                config.log_level(),
-            );
+            let own =
+                OwnSettings::of(&settings, config.partition(), config.mode(), config.log_level());
             assert!(
                 !ConfigStatus::log_line(&settings, Mechanism::Groups, config.strict(), own)
                     .is_empty()

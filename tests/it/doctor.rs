@@ -86,7 +86,7 @@ fn what_is_in_the_plugins_way_is_named() {
     assert!(line(&text, "kubelet").starts_with(&refused));
     assert_eq!(line(&text, "cgroups"), "ok cgroups v2, systemd driver");
     let config = root.join("config.yaml");
-    fs::write(&config, "onActiveKubelet: observe\n").unwrap();
+    fs::write(&config, "mode: observe\n").unwrap();
     let (text, _) = examined(root, &["--config", config.to_str().unwrap()]);
     assert!(line(&text, "kubelet").starts_with(&format!("{kubelet} only observe")));
 }

@@ -1,19 +1,19 @@
 //! A configuration that changes while the plugin runs, as the kubelet changes a mounted ConfigMap,
 //! and how status, health and metrics report it.
 
-use crate::support::commands::has;
+use crate::support::commands::{command, has};
 use crate::support::events::{create, local};
 use crate::support::logged::warnings;
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::ContainerId;
-use ledger::{Event, Qos};
+use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::serve::endpoint;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::status::ConfigSourceStatus;
+use nri_cpu_manager::view::status::{ConfigSourceStatus, ContainerStatus};
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -250,7 +250,7 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
     .await;
 }
 
-/// `kubeletStateDir` and `onActiveKubelet` change.
+/// `kubeletStateDir` and `mode` change.
 #[tokio::test]
 async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
     const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
@@ -266,8 +266,13 @@ async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
         let with_kubelet = format!("{base}kubeletStateDir: {}\n", kubelet.display());
         daemon.swap_config(&with_kubelet);
         until(&daemon, stance("refuse")).await;
-        daemon.swap_config(&format!("{with_kubelet}onActiveKubelet: observe\n"));
+        daemon.swap_config(&format!("{with_kubelet}mode: observe\n"));
         until(&daemon, stance("observe")).await;
+        let mut named = create("k", Qos::Guaranteed, 4000);
+        if let Admission::Create { container, .. } = &mut named {
+            container.cpus = "8-11".parse().ok();
+        }
+        assert_eq!(daemon.event(named).await.unwrap().setting, None);
         // The plugin saves what it takes over.
         daemon.event(create("s", Qos::Burstable, 500)).await.unwrap();
         fs::remove_file(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
@@ -275,8 +280,58 @@ async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
         let saved = daemon.paths.state_dir.join("checkpoint.json");
         // The file follows the status.
         until(&daemon, |status| stance("assign")(status) && saved.exists()).await;
-        assert_eq!(on_disk(&daemon), [""; 0]);
-        assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
+        assert_eq!(on_disk(&daemon), ["k 8-11"]);
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "12-13");
+    })
+    .await;
+}
+
+/// Each decision counts for the next one, though nobody carries it out.
+#[tokio::test]
+async fn a_node_observes_enforces_and_observes_again() {
+    local(async {
+        let daemon = ObservedDaemon::following(&format!("{CONFIG}mode: observe\n")).await;
+        let stance = |stance: &'static str| {
+            move |status: &Status| status.node.as_ref().unwrap().stance == stance
+        };
+        for name in ["a", "b"] {
+            let created = daemon.event(create(name, Qos::Guaranteed, 2000)).await.unwrap();
+            assert_eq!(created.setting, None);
+        }
+        // It would be refused.
+        assert_eq!(daemon.event(create("c", Qos::Guaranteed, 20_000)).await.unwrap().setting, None);
+        let status = daemon.status().await;
+        let node = status.node.as_ref().unwrap();
+        let exclusive = |one: &ContainerStatus| if one.exclusive { one.cpus.to_string() } else { String::new() };
+        let cpus: Vec<String> = node.containers.iter().map(exclusive).collect();
+        assert_eq!(cpus, ["2-3", "4-5", ""]);
+        assert_eq!(sent(&daemon).await, [""; 0]);
+        let state_dir = &daemon.paths.state_dir;
+        has(
+            &command(state_dir, &["status"]).await.unwrap(),
+            &["stance:   observe: mode: observe: the plugin changes nothing, and shows what it would decide\n"],
+        );
+        has(
+            &command(state_dir, &["explain", "b"]).await.unwrap(),
+            &["mode: observe: the plugin changes nothing", "observing, not done: exclusive CPUs 4-5"],
+        );
+        has(
+            &command(state_dir, &["explain", "c"]).await.unwrap(),
+            &["It qualifies for 20 exclusive CPUs and would have none: it would be refused", "observing, not done: refused: UnexpectedAdmissionError: Allocate failed due to not enough cpus available"],
+        );
+
+        daemon.swap_config(CONFIG);
+        until(&daemon, stance("assign")).await;
+        assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
+        let mut set = sent(&daemon).await;
+        set.sort();
+        assert_eq!(set, ["id-a 2-3", "id-b 4-5", "id-c 0-1,6-15"]);
+
+        daemon.swap_config(&format!("{CONFIG}mode: observe\n"));
+        until(&daemon, stance("observe")).await;
+        assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
+        assert_eq!(daemon.event(create("d", Qos::Guaranteed, 2000)).await.unwrap().setting, None);
+        assert_eq!(sent(&daemon).await, [""; 0]);
     })
     .await;
 }

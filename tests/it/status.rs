@@ -287,20 +287,20 @@ async fn status_has_the_configuration_in_force() {
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
         };
         let (text, usual) = config("").await;
-        for field in ["placement", "podLevelResources", "cpusetPartition", "onActiveKubelet", "exposeCPUs", "noticeSeconds", "exclusiveMemoryNodes", "names"] {
+        for field in ["placement", "podLevelResources", "cpusetPartition", "exposeCPUs", "noticeSeconds", "exclusiveMemoryNodes", "names"] {
             assert!(!text.contains(field), "{field} in\n{text}");
         }
         assert_eq!((&usual["placement"], &usual["cpuset_partition"]), (&"kubelet".into(), &"root".into()));
-        assert_eq!(usual["on_active_kubelet"], "refuse");
+        assert_eq!(usual["mode"], "enforce");
         assert_eq!((&usual["expose_cpus"], &usual["exclusive_memory_nodes"]), (&"none".into(), &"all".into()));
         assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
 
-        let own = "placement: compact\ncpusetPartition: isolated\nonActiveKubelet: observe\nexposeCPUs: environment\nexclusiveMemoryNodes: follow-cpus\nlogLevel: debug\n";
+        let own = "placement: compact\ncpusetPartition: isolated\nmode: observe\nexposeCPUs: environment\nexclusiveMemoryNodes: follow-cpus\nlogLevel: debug\n";
         let (text, changed) = config(&format!("{own}{NAMESPACES}")).await;
         has(
             &text,
             &[
-                "strict false, placement compact, cpusetPartition isolated, onActiveKubelet observe, exposeCPUs environment, exclusiveMemoryNodes follow-cpus, logLevel debug\n",
+                "strict false, placement compact, cpusetPartition isolated, mode observe, exposeCPUs environment, exclusiveMemoryNodes follow-cpus, logLevel debug\n",
                 "          namespaces (the first match applies):\n",
                 "            hpc: pods may use uncore: prefer, uncore: require; default smt: full-cores\n",
                 "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
@@ -309,7 +309,7 @@ async fn status_has_the_configuration_in_force() {
         );
         assert_eq!(changed["placement"], "compact");
         assert_eq!(changed["cpuset_partition"], "isolated");
-        assert_eq!(changed["on_active_kubelet"], "observe");
+        assert_eq!(changed["mode"], "observe");
         assert_eq!(changed["expose_cpus"], "environment");
         assert_eq!(changed["exclusive_memory_nodes"], "follow-cpus");
         assert_eq!(changed["namespaces"][0]["name"], "hpc");

@@ -164,7 +164,7 @@ fn an_active_kubelet_is_logged_as_an_error_unless_it_is_intended() {
     let kubelet = format!("kubeletStateDir: {}\n", place.dir.path().display());
     for (config, level) in [
         (format!("{GOOD}{kubelet}"), "ERROR"),
-        (format!("{GOOD}{kubelet}onActiveKubelet: observe\n"), "INFO "),
+        (format!("{GOOD}{kubelet}mode: observe\n"), "INFO "),
         (format!("cpuManagerPolicy: none\n{kubelet}"), "INFO "),
     ] {
         let output = place.run(&config, place.path("state"), place.path("no.sock"));

@@ -98,9 +98,9 @@ pub enum Event {
     Unbound(BTreeSet<PodUid>),
     /// The complete set of cgroups that may not keep the containers below them in the pool.
     Distrusted(BTreeSet<CgroupPath>),
-    /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
-    /// ledger takes over its assignments.
-    Kubelet {
+    /// The kubelet's own CPU manager has become active or inactive, or the configuration has another mode. With
+    /// [`Stance::Assign`] the ledger takes over the kubelet's assignments.
+    Stance {
         stance: Stance,
         /// The kubelet's present or last assignments; empty if they are not known.
         claims: Vec<KubeletClaim>,
@@ -204,7 +204,7 @@ impl Event {
             Event::QuietPeriod => "quiet_period",
             Event::NoticeOver => "notice_over",
             Event::Time(_) => "time",
-            Event::Kubelet { .. } => "kubelet",
+            Event::Stance { .. } => "stance",
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",
             Event::Mechanism(_) => "mechanism",

@@ -87,6 +87,7 @@ mod request;
 mod resize;
 mod setting;
 mod settings;
+mod shadow;
 mod target;
 pub mod terms;
 #[cfg(test)]
@@ -120,6 +121,7 @@ use cpuset::CpuSet;
 use due::Targets;
 use node::{Node, Pool};
 use placement::Rejection;
+use shadow::Shadow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 use topology::Topology;
@@ -133,6 +135,8 @@ pub struct Ledger {
     /// Computed from the books after each event.
     pool: Pool,
     reported: Reported,
+    /// With [`Stance::Observe`] only.
+    shadow: Option<Shadow>,
     view: OnceLock<Arc<View>>,
     /// See [`Ledger::owes`]; empty after a change of the books.
     owes: OnceLock<bool>,
@@ -209,6 +213,7 @@ impl Ledger {
             kubelet: Vec::new(),
             pool,
             reported,
+            shadow: None,
             view: OnceLock::new(),
             owes: OnceLock::new(),
             changes: 0,
@@ -239,7 +244,7 @@ impl Ledger {
     /// # Errors
     /// If the container cannot be placed as configured. No container's CPUs change then.
     pub fn admit(&mut self, admission: Admission) -> Result<Decision, Rejection> {
-        self.rehearse(&admission, |trial, admission| drop(trial.admit(admission)));
+        self.follow_in_shadow(|| Call::Admission(admission.clone()));
         let Ledger { node, books, .. } = self;
         match admission {
             Admission::Create { pod, container } => {
@@ -301,11 +306,7 @@ impl Ledger {
     }
 
     pub fn apply(&mut self, event: Event) -> Outcome {
-        if matches!(event, Event::Synchronize { .. }) {
-            self.rehearse(&event, |trial, event| {
-                trial.apply(event);
-            });
-        }
+        self.follow_in_shadow(|| Call::Event(event.clone()));
         let same_pool = event.decides_nothing();
         let passes_time = matches!(event, Event::Time(_));
         let mut outcome = Outcome::default();
@@ -349,7 +350,7 @@ impl Ledger {
             Event::Devices(pods) => devices::record(node, books, pods),
             Event::Unbound(pods) => node.unbound = pods,
             Event::Distrusted(groups) => node.distrusted = groups,
-            Event::Kubelet { stance, claims } => {
+            Event::Stance { stance, claims } => {
                 outcome.claims = self.set_stance(stance, claims);
                 outcome.adopted = self.node.assigns();
                 outcome.rules = self.node.assigns();
@@ -442,7 +443,15 @@ impl Ledger {
         if before == stance {
             return false;
         }
-        self.books.leave_only_workloads_alone();
+        self.shadow = None;
+        if stance == Stance::Observe {
+            let mut shadow = Shadow::of(self, self.kubelet.clone());
+            self.books.journal.extend(shadow.take_notes());
+            self.shadow = Some(shadow);
+        }
+        if stance == Stance::Refuse || !self.kubelet.is_empty() {
+            self.books.leave_only_workloads_alone();
+        }
         let adopts = stance == Stance::Assign && self.books.pods().len() > 0;
         if adopts {
             let kubelet = self.kubelet_claims();
@@ -462,30 +471,12 @@ impl Ledger {
         }
     }
 
-    /// With [`Stance::Observe`], notes what the ledger would do: a copy of the ledger does it.
-    fn rehearse<C: Clone>(&mut self, call: &C, handle: impl FnOnce(&mut Ledger, C)) {
-        use What::{Assigned, LeftShared, Moved, PodAssigned, Refused, Resized, SharesOwnPool};
-        if self.node.stance != Stance::Observe {
-            return;
+    /// With [`Stance::Observe`], notes what the ledger would do.
+    fn follow_in_shadow(&mut self, call: impl FnOnce() -> Call) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.follow(call());
+            self.books.journal.extend(shadow.take_notes());
         }
-        let mut trial = self.clone();
-        trial.node.stance = Stance::Assign;
-        trial.books.journal.take();
-        handle(&mut trial, call.clone());
-        let worth_noting = |note: &Note| {
-            matches!(
-                note.what,
-                Assigned { .. }
-                    | PodAssigned { .. }
-                    | SharesOwnPool(_)
-                    | Moved { .. }
-                    | Resized { .. }
-                    | LeftShared(_)
-                    | Refused { .. }
-            )
-        };
-        let notes = trial.books.journal.take().into_iter().filter(worth_noting);
-        self.books.journal.extend(notes.map(|note| Note { done: false, ..note }));
     }
 
     /// Returns and removes the notes for the log.

@@ -54,8 +54,8 @@ pub enum Stance {
     /// The kubelet or another plugin assigns them. The ledger refuses new containers that ask for
     /// exclusive CPUs and changes nothing else.
     Refuse,
-    /// The kubelet or another plugin assigns them. The ledger changes nothing and logs what it
-    /// would decide.
+    /// The ledger changes nothing, and shows and notes what it would decide. The kubelet or another plugin may assign
+    /// them.
     Observe,
 }
 

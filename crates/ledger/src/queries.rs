@@ -231,9 +231,13 @@ impl Ledger {
         })
     }
 
+    /// With [`Stance::Observe`], what it would be if the ledger assigned CPUs.
     pub fn view(&self) -> Arc<View> {
-        let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
-        Arc::clone(self.view.get_or_init(view))
+        let view = || match &self.shadow {
+            Some(shadow) => shadow.view(&self.books),
+            None => View::of(&self.node, &self.books, &self.pool),
+        };
+        Arc::clone(self.view.get_or_init(|| Arc::new(view())))
     }
 }
 

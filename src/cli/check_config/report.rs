@@ -102,12 +102,7 @@ pub enum AssignmentEffect {
 
 impl SettingsReport {
     pub fn of(config: &Config, settings: &Settings) -> SettingsReport {
-        let own = OwnSettings::of(
-            settings,
-            config.partition(),
-            config.on_active_kubelet(),
-            config.log_level(),
-        );
+        let own = OwnSettings::of(settings, config.partition(), config.mode(), config.log_level());
         let exclusivity = config.exclusivity().name();
         SettingsReport {
             config: ConfigStatus::of(settings, exclusivity, config.strict(), own),

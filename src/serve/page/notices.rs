@@ -3,6 +3,7 @@
 use crate::view::Status;
 use crate::view::picture::escaped;
 use crate::view::status::NodeStatus;
+use ledger::Stance;
 use std::fmt::{self, Write as _};
 
 #[derive(Clone, Copy)]
@@ -46,9 +47,8 @@ fn warnings(node: &NodeStatus) -> Vec<(&'static str, String)> {
     warnings.extend(source.rejection().map(|text| ("Configuration rejected", text)));
     warnings.extend(source.needs_restart().map(|text| ("Restart needed", text)));
     // The stance to refuse is among the obstacles.
-    if node.stance == "observe" {
-        let text = "the kubelet's own CPU manager is active: the plugin pins nothing and logs what it would do";
-        warnings.push(("Observing only", text.to_owned()));
+    if node.stance == Stance::Observe.name() {
+        warnings.extend(node.why_not_assigning().map(|why| ("Observing only", why.to_owned())));
     }
     warnings.extend(node.drift().map(|text| ("Drift", text)));
     warnings.extend(node.cgroups_error.clone().map(|text| ("Cgroups", text)));

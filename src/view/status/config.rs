@@ -1,11 +1,11 @@
 //! The configuration in the status.
 
-use crate::config::LogLevel;
+use crate::config::{LogLevel, Mode};
 use crate::view::config_state::ConfigState;
 use crate::view::node::{NodeFigures, OwnFigures};
 use cpuset::PartitionType;
 use ledger::pod_option::PodOption;
-use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, Stance};
+use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
@@ -37,8 +37,8 @@ pub struct ConfigStatus {
 impl ConfigStatus {
     pub fn in_force(node: &NodeFigures) -> ConfigStatus {
         let settings = &node.view.settings;
-        let OwnFigures { partition, on_active_kubelet, log_level, .. } = node.own;
-        let own = OwnSettings::of(settings, partition, on_active_kubelet, log_level);
+        let OwnFigures { partition, mode, log_level, .. } = node.own;
+        let own = OwnSettings::of(settings, partition, mode, log_level);
         ConfigStatus::of(settings, &node.view.mechanism.to_string(), node.own.strict, own)
     }
 
@@ -129,8 +129,8 @@ pub struct OwnSettings {
     pub pod_level_resources: String,
     /// `root` or `isolated`: the type of the cpuset partitions under `exclusivity: kernel`.
     pub cpuset_partition: String,
-    /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
-    pub on_active_kubelet: String,
+    /// `enforce` or `observe`: whether the plugin carries out what it decides.
+    pub mode: String,
     /// How containers learn their exclusive CPUs: `false`, `true` (environment variables) or `file`.
     pub expose_cpus: String,
     /// The notice before moves, in seconds.
@@ -156,7 +156,7 @@ impl OwnSettings {
     pub fn of(
         settings: &Settings,
         partition: PartitionType,
-        on_active_kubelet: Stance,
+        mode: Mode,
         log_level: LogLevel,
     ) -> OwnSettings {
         let reserved: Vec<&str> = settings.reserved_namespaces.iter().collect();
@@ -167,7 +167,7 @@ impl OwnSettings {
             isolated_cpus: settings.placement.isolated.name().to_owned(),
             pod_level_resources: settings.pod_level_resources.name().to_owned(),
             cpuset_partition: partition.to_string(),
-            on_active_kubelet: on_active_kubelet.name().to_owned(),
+            mode: mode.name().to_owned(),
             expose_cpus: settings.expose_cpus.name().to_owned(),
             notice_seconds: settings.notice_seconds,
             exclusive_memory_nodes: exclusive_memory_nodes.to_owned(),
@@ -186,7 +186,7 @@ impl Default for OwnSettings {
         OwnSettings::of(
             &Settings::default(),
             PartitionType::default(),
-            Stance::Refuse,
+            Mode::default(),
             LogLevel::default(),
         )
     }
@@ -202,7 +202,7 @@ impl Display for OwnSettings {
                 ("isolatedCPUs", of.isolated_cpus.clone()),
                 ("podLevelResources", of.pod_level_resources.clone()),
                 ("cpusetPartition", of.cpuset_partition.clone()),
-                ("onActiveKubelet", of.on_active_kubelet.clone()),
+                ("mode", of.mode.clone()),
                 ("exposeCPUs", of.expose_cpus.clone()),
                 ("noticeSeconds", of.notice_seconds.to_string()),
                 ("exclusiveMemoryNodes", of.exclusive_memory_nodes.clone()),

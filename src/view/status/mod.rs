@@ -25,7 +25,7 @@ use crate::exclusivity::Isolation;
 use crate::snapshot::Snapshot;
 use cpus::live_score;
 use cpuset::CpuSet;
-use ledger::{ContainerView, PoolKind, Subject, What};
+use ledger::{ContainerView, PoolKind, Stance, Subject, What};
 use noise::NoiseReport;
 use placement::quality::LiveScore;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,10 @@ use wording::{count, natural_order, printable};
 /// The version of the format. It changes when a field is removed or changes its meaning, not when one
 /// is added.
 pub const VERSION: u32 = 1;
+
+/// What everything in a status means in this mode.
+pub(crate) const OBSERVES: &str =
+    "mode: observe: the plugin changes nothing, and shows what it would decide";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -77,7 +81,7 @@ pub struct NodeStatus {
     /// The configuration in force.
     pub config: ConfigStatus,
     pub config_source: ConfigSourceStatus,
-    /// `assign`; while the kubelet's CPU manager is active `refuse` or `observe`.
+    /// `assign`; `observe` with this mode; `refuse` while the kubelet's CPU manager is active.
     pub stance: String,
     pub cpus: CpuStatus,
     pub numa_nodes: Vec<DomainStatus>,
@@ -316,6 +320,17 @@ impl fmt::Display for RuntimeStatus {
 }
 
 impl NodeStatus {
+    /// What the stance means, if the plugin assigns no CPUs.
+    pub fn why_not_assigning(&self) -> Option<&'static str> {
+        [Stance::Observe, Stance::Refuse]
+            .into_iter()
+            .find(|stance| stance.name() == self.stance)
+            .map(|stance| match stance {
+                Stance::Observe => OBSERVES,
+                _ => "the kubelet's own CPU manager is active",
+            })
+    }
+
     /// The containers as lists below a picture have them: by their letters, then those in the shared
     /// pool by name.
     pub fn listed(&self) -> Vec<&ContainerStatus> {
@@ -423,9 +438,12 @@ impl ContainerStatus {
         ContainerStatus::of_those(node, |_| true)
     }
 
-    /// Those with exclusive CPUs or an own pool.
+    /// Those with exclusive CPUs or an own pool, and not only in the decisions of an observer.
     pub(crate) fn with_own_cpus(node: &NodeFigures) -> Vec<ContainerStatus> {
-        ContainerStatus::of_those(node, |one| one.exclusive.is_some() || !one.own_pool.is_empty())
+        let is_real = node.view.stance != Stance::Observe;
+        ContainerStatus::of_those(node, |one| {
+            is_real && (one.exclusive.is_some() || !one.own_pool.is_empty())
+        })
     }
 
     fn of_those(

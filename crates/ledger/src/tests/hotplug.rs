@@ -107,7 +107,7 @@ fn a_container_that_lost_a_cpu_keeps_the_others_after_the_kubelets_manager_stops
     set_offline(&mut node, "5");
     node.start(&a, "c", "a", 4000);
     for stance in [Stance::Observe, Stance::Assign] {
-        node.event(Event::Kubelet { stance, claims: Vec::new() }).unwrap();
+        node.event(Event::Stance { stance, claims: Vec::new() }).unwrap();
     }
     assert!(cpus("2-4").is_subset(&node.ledger.exclusive()));
     node.stop("any");

@@ -10,7 +10,7 @@ impl Node {
             of: Named::Container(pod.uid.clone(), "c".to_owned()),
             cpus: cpus(list),
         });
-        self.event(Event::Kubelet { stance, claims: claims.collect() }).unwrap();
+        self.event(Event::Stance { stance, claims: claims.collect() }).unwrap();
     }
 
     /// The kubelet's static policy creates a container with these CPUs, which the plugin must not
@@ -144,7 +144,7 @@ fn cpus_that_a_kubelet_before_1_18_recorded_by_id_are_adopted() {
     let mut node = Node::new();
     let of = Named::Id(ContainerId("a".into()));
     let claims = vec![KubeletClaim { of, cpus: cpus("9-12") }];
-    node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
+    node.event(Event::Stance { stance: Stance::Assign, claims }).unwrap();
     node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
     node.check("a", "9-12");
 }
@@ -334,7 +334,7 @@ fn observing_logs_what_would_be_done() {
     assert_eq!(
         logged(&mut node),
         [
-            "default/b/c: observing, not done: exclusive CPUs 2-5",
+            "default/b/c: observing, not done: exclusive CPUs 8-11",
             "default/b/c: found running, keeps exclusive CPUs 2-5",
         ]
     );
@@ -342,6 +342,28 @@ fn observing_logs_what_would_be_done() {
     let log = logged(&mut node).join("\n");
     let refusal = "default/big/c: observing, not done: refused: UnexpectedAdmission";
     assert!(log.starts_with(refusal), "{log}");
+    // The view shows what would be: a refused container runs, and shares CPUs.
+    let view = node.ledger.view();
+    let exclusive = |view: &View| {
+        view.containers.iter().map(|one| one.exclusive.map(|c| c.to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(view.stance, Stance::Observe);
+    assert_eq!(exclusive(&view), [Some("2-5".to_owned()), Some("8-11".to_owned()), None]);
+    assert_eq!(view.pool.to_string(), "0-1,6-7,12-15");
+    assert_eq!(node.ledger.claims().count(), 1);
+    // The runtime lists the same containers again, with other CPUs or none: the decisions stay.
+    node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
+    assert_eq!(exclusive(&node.ledger.view())[..2], exclusive(&view)[..2]);
+    node.event(Event::StopPod(a.sandbox.clone())).unwrap();
+    let log = logged(&mut node).join("\n");
+    assert!(
+        log.contains("default/a/c: observing, not done: exclusive CPUs 2-5 are free again"),
+        "{log}"
+    );
+    assert!(!log.contains("moved"), "{log}");
+    // Enforcing, it takes over what runs.
+    node.kubelet(Stance::Assign, &[]);
+    assert_eq!(exclusive(&node.ledger.view()), [Some("2-5".to_owned())]);
 }
 
 #[test]

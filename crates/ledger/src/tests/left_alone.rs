@@ -99,10 +99,10 @@ fn after_an_active_kubelet_only_workloads_are_left_alone() {
     created_on(&mut node, &m, "m", 20, "0-1", LeftAlone::Workload);
     created_on(&mut node, &g, "g", 100, "4-7", LeftAlone::Unexplained);
     created_on(&mut node, &pod("r", Qos::Burstable, 20), "r", 20, "1", LeftAlone::Reserved);
-    node.event(Event::Kubelet { stance: Stance::Refuse, claims: Vec::new() }).unwrap();
+    node.event(Event::Stance { stance: Stance::Refuse, claims: Vec::new() }).unwrap();
     assert_eq!(node.ledger.left_alone().count(), 1);
     created_on(&mut node, &pod("n", Qos::Burstable, 20), "n", 20, "0", LeftAlone::Workload);
-    node.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() }).unwrap();
+    node.event(Event::Stance { stance: Stance::Assign, claims: Vec::new() }).unwrap();
     node.send_due();
     node.check("m", "0-1");
     node.check("n", "0");

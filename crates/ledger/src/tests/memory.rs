@@ -347,7 +347,7 @@ fn memory_nodes_of_another_program_are_counted_and_stay() {
 fn a_take_over_counts_limits_on_the_nodes_that_the_kubelet_has_set() {
     for knows_kubelet_first in [true, false] {
         let mut node = single_numa_node();
-        let active = Event::Kubelet { stance: Stance::Observe, claims: Vec::new() };
+        let active = Event::Stance { stance: Stance::Observe, claims: Vec::new() };
         let a = limited("a", 2000, 8);
         let of_a = listed(limited_container(&a, "c", 2000, 8), "8-9", &[1]);
         let list = Event::Synchronize { pods: vec![a], containers: vec![of_a] };
@@ -359,7 +359,7 @@ fn a_take_over_counts_limits_on_the_nodes_that_the_kubelet_has_set() {
         let of_b = listed(limited_container(&b, "c", 2000, 7), "2-3", &[0]);
         node.event(Admission::Create { pod: b.clone(), container: of_b.clone() }).unwrap();
         node.event(Event::Started { pod: b, container: of_b }).unwrap();
-        node.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() }).unwrap();
+        node.event(Event::Stance { stance: Stance::Assign, claims: Vec::new() }).unwrap();
         check(&node, &["uid-a/c: 8 on 1", "uid-b/c: 7 on 0"]);
         assert!(sent_mems(&mut node).iter().all(Option::is_none));
         let expect = refused("memory 4", "NUMA node 0 3, NUMA node 1 2");

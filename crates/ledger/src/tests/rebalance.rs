@@ -224,7 +224,7 @@ fn a_missing_plan_names_its_reason() {
     let noticed = Settings { notice_seconds: 5, ..with(rebalancing()) };
     assert_eq!(why(&mut fragmented(noticed, &[])), NoPlan::Notice);
     let mut node = fragmented(with(rebalancing()), &[]);
-    node.event(Event::Kubelet { stance: Stance::Refuse, claims: Vec::new() }).unwrap();
+    node.event(Event::Stance { stance: Stance::Refuse, claims: Vec::new() }).unwrap();
     assert_eq!(why(&mut node), NoPlan::NotAssigning);
     let node = fragmented(with(rebalancing()), &[]);
     assert_eq!(node.ledger.plan_departure(), Err(NoPlan::NoGain));

@@ -76,11 +76,11 @@ fn exclusive_cpus_that_the_kubelet_gave_in_the_system_partition_are_not_taken_ov
     for name in ["c", "gone"] {
         let of = Named::Container(system.uid.clone(), name.to_owned());
         let claims = vec![KubeletClaim { of, cpus: cpus("4-5") }];
-        node.event(Event::Kubelet { stance: Stance::Observe, claims: claims.clone() }).unwrap();
+        node.event(Event::Stance { stance: Stance::Observe, claims: claims.clone() }).unwrap();
         node.set.insert("a".to_owned(), cpus("4-5"));
         let running = node.running(&[(&system, "c", "a", 2000)]);
         node.event(running).unwrap();
-        node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
+        node.event(Event::Stance { stance: Stance::Assign, claims }).unwrap();
         assert_eq!(node.ledger.claims().count(), 0, "{name}");
     }
     node.send_due();

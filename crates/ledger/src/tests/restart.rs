@@ -136,7 +136,7 @@ fn cpus_that_the_kubelet_also_recorded_for_an_init_container_stay_the_app_contai
             cpus: cpus(list),
         })
         .to_vec();
-    node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
+    node.event(Event::Stance { stance: Stance::Assign, claims }).unwrap();
     node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
     node.check("a", "9-12");
     node.check("b", "3-6");

@@ -10,7 +10,7 @@ use super::threads::Threads;
 use crate::checkpoint::{StateDir, StateError};
 use crate::config::Config;
 use crate::edge::{Message, Refusal};
-use crate::pod_resources::{self, Serving};
+use crate::pod_resources::{self, PolicyFile};
 use crate::serve::{Observers, Question, ViewSource, endpoint};
 use crate::view::noise::NoiseFigures;
 use crate::view::{Health, Link, NodeView};
@@ -111,7 +111,7 @@ pub async fn serve(
         tokio::select! {
             biased;
             message = inbox.recv() => {
-                let Some(message) = message else { break };
+                let Some(message) = message else { return Ok(()) };
                 last_view = None;
                 main_loop.receive(message).await?;
             }
@@ -133,10 +133,6 @@ pub async fn serve(
             }
         }
     }
-    if let Some(serving) = main_loop.pod_resources {
-        serving.end().await;
-    }
-    Ok(())
 }
 
 /// Waits for work. Cancel safe.
@@ -157,7 +153,7 @@ struct MainLoop<'a> {
     /// Serves the status on a socket in the state directory.
     listening: Option<AbortHandle>,
     /// The file with the policy in force, if podresources are served.
-    pod_resources: Option<Serving>,
+    pod_resources: Option<PolicyFile>,
     executor: Option<Executor>,
     /// `Some` while another instance owns the node; there is no executor then.
     standby: Option<Standby>,
@@ -386,8 +382,8 @@ impl MainLoop<'_> {
 
     fn follow_policy(&self) {
         let owner = self.executor.as_ref().and_then(Executor::owner);
-        if let (Some(serving), Some(owner)) = (&self.pod_resources, owner) {
-            serving.follow(owner.ledger.settings());
+        if let (Some(policy), Some(owner)) = (&self.pod_resources, owner) {
+            policy.follow(owner.ledger.settings());
         }
     }
 

@@ -109,6 +109,10 @@ impl Clients {
         self.runtime.spawn(task)
     }
 
+    pub fn handle(&self) -> Handle {
+        self.runtime.clone()
+    }
+
     /// The thread will wait for the files that this opens.
     pub(super) fn enter<T>(&self, open: impl FnOnce() -> T) -> T {
         let _guard = self.runtime.enter();

@@ -15,53 +15,39 @@ use cpuset::{CpuSet, NodeSet};
 use ledger::{ContainerView, Phase, Policy, Settings, Stance, View};
 use placement::memory_manager::{Amounts, Capacity};
 use podresources::{Container, ContainerMemory, Known, Pod, Sockets, Source};
-use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-/// The two tasks of this module.
+/// Passes the policy in force to the task that writes it into the socket's directory.
 #[derive(Debug)]
-pub(crate) struct Serving {
-    /// Passes the policy in force to the task that writes it into the socket's directory.
-    policy: watch::Sender<String>,
-    /// Serves clients, on their thread: a list takes it longer than a container may wait.
-    clients: JoinHandle<Infallible>,
-}
+pub(crate) struct PolicyFile(watch::Sender<String>);
 
-impl Serving {
+impl PolicyFile {
     /// Has the file written again if these settings change it. Does not wait for that.
     pub(crate) fn follow(&self, settings: &Settings) {
         let text = kubelet_configuration::text(settings);
-        self.policy.send_if_modified(|current| {
+        self.0.send_if_modified(|current| {
             let changed = *current != text;
             *current = text;
             changed
         });
     }
-
-    /// Closes all connections and removes the socket.
-    pub(crate) async fn end(self) {
-        self.clients.abort();
-        // An error says that it has ended.
-        let _ = self.clients.await;
-    }
 }
 
-/// Serves until [`Serving::end`]. The file is removed when the runtime ends.
+/// Serves until the runtime ends, and removes the socket and the file then.
 pub(crate) fn start(
     place: &PodResources,
     clients: &Clients,
     view: ViewSource,
     settings: &Settings,
-) -> Serving {
+) -> PolicyFile {
     let (policy, changes) = watch::channel(kubelet_configuration::text(settings));
     let sockets = Sockets { listen: place.socket(), kubelet: place.kubelet.clone() };
-    let clients = clients.spawn(podresources::serve(sockets, view));
+    tokio::spawn(podresources::serve(sockets, view, clients.handle()));
     tokio::spawn(write_policy(Written { path: place.config_file(), file: None }, changes));
-    Serving { policy, clients }
+    PolicyFile(policy)
 }
 
 async fn write_policy(mut written: Written, mut changes: watch::Receiver<String>) {

@@ -401,7 +401,7 @@ async fn the_json_is_complete_without_a_running_plugin() {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container", "memory_manager_policy": "None",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
-                "placement": "kubelet", "isolated_cpus": "exclude", "pod_level_resources": "shared", "cpuset_partition": "root", "mode": "refuse", "expose_cpus": "none", "notice_seconds": 0,
+                "placement": "kubelet", "isolated_cpus": "exclude", "pod_level_resources": "shared", "cpuset_partition": "root", "mode": "enforce", "expose_cpus": "none", "notice_seconds": 0,
                 "exclusive_memory_nodes": "all", "memory_only_nodes": "", "rebalance": "off", "reserved_namespaces": "none", "interrupts": "leave", "compatibility": "none", "log_level": "info", "namespaces": [],
             },
             "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },

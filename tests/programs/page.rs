@@ -304,7 +304,7 @@ async fn notices_are_at_the_top() {
             "▲</span> Configuration rejected:</b> the last valid configuration stays in force: ",
             fault,
             "▲</span> Restart needed:</b> restart the plugin to apply strict<",
-            "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
+            "▲</span> Observing only:</b> mode: observe: the plugin changes nothing",
             "<h2>Recent drifts and other troubles</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
              should have CPUs 2-5, but &lt;others&gt;</li>",
             "▲</span> Drift:</b> 1 container not as decided",

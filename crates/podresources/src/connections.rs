@@ -4,6 +4,7 @@
 //! that has been idle longest, which reconnects for its next call.
 
 use std::future::Future;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Connections {
     most: usize,
+    runtime: Handle,
     open: Vec<(watch::Receiver<Idle>, AbortHandle)>,
 }
 
@@ -34,8 +36,8 @@ impl Activity {
 }
 
 impl Connections {
-    pub(crate) fn at_most(most: usize) -> Connections {
-        Connections { most, open: Vec::new() }
+    pub(crate) fn at_most(most: usize, runtime: Handle) -> Connections {
+        Connections { most, runtime, open: Vec::new() }
     }
 
     /// Serves a connection, which counts as idle until it reports otherwise. Returns false, without
@@ -52,7 +54,7 @@ impl Connections {
             self.open.remove(at).1.abort();
         }
         let (activity, idle) = watch::channel(Some(Instant::now()));
-        let serving = tokio::spawn(serve(Activity(activity)));
+        let serving = self.runtime.spawn(serve(Activity(activity)));
         self.open.push((idle, serving.abort_handle()));
         true
     }
@@ -105,7 +107,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_connection_ends_the_one_that_was_idle_longest_and_never_a_busy_one() {
         let (sender, ended) = mpsc::channel();
-        let mut connections = Connections::at_most(2);
+        let mut connections = Connections::at_most(2, Handle::current());
         let first = add(&mut connections, 1, &sender).unwrap();
         second().await;
         let _second = add(&mut connections, 2, &sender).unwrap();

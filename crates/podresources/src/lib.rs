@@ -33,6 +33,7 @@
 //!
 //! ```
 //! use podresources::{Known, Sockets, Source, serve};
+//! use tokio::runtime::Handle;
 //!
 //! struct Fixed(Known);
 //!
@@ -50,7 +51,7 @@
 //!     listen: directory.join("pod-resources/kubelet.sock"),
 //!     kubelet: "/var/lib/kubelet/pod-resources/kubelet.sock".into(),
 //! };
-//! let server = tokio::spawn(serve(sockets.clone(), Fixed(Known::default())));
+//! let server = tokio::spawn(serve(sockets.clone(), Fixed(Known::default()), Handle::current()));
 //! # while !sockets.listen.exists() {
 //! #     tokio::task::yield_now().await;
 //! # }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use wording::Repeats;
@@ -46,8 +47,9 @@ pub struct Sockets {
 }
 
 /// Serves until the future is dropped, which closes all connections and removes the socket. If it cannot
-/// listen, for example because another process listens there, it logs why and tries again.
-pub async fn serve(sockets: Sockets, source: impl Source) -> Infallible {
+/// listen, for example because another process listens there, it logs why and tries again. Connections are
+/// tasks of `runtime`: an answer is up to 4 MiB long, and takes milliseconds.
+pub async fn serve(sockets: Sockets, source: impl Source, runtime: Handle) -> Infallible {
     let Sockets { listen: path, kubelet } = sockets;
     let service = Arc::new(Service::new(source, kubelet));
     let mut repeats = Repeats::default();
@@ -63,7 +65,7 @@ pub async fn serve(sockets: Sockets, source: impl Source) -> Infallible {
         }
     };
     log::info!("podresources: listening on {}", path.display());
-    let mut connections = Connections::at_most(MAX_CONNECTIONS);
+    let mut connections = Connections::at_most(MAX_CONNECTIONS, runtime);
     loop {
         let stream = match socket.listener.accept().await {
             Ok((stream, _)) => stream,

@@ -46,7 +46,7 @@ pub const FIELDS: [Field; 36] = [
     ("uncoreCacheOrder", 10, &["numerical", "fewest-free"]),
     ("placement", 30, &["compact", "compact", "kubelet"]),
     ("kubeletStateDir", 50, &["\"\"", "/var/lib/kubelet"]),
-    (MODE, 6, &["observe", "enforce", "enforce"]),
+    (MODE, 40, &["observe", "enforce", "enforce", "enforce", "enforce", "enforce"]),
     ("cpusetPartition", 5, &["isolated", "root"]),
     ("strict", 20, &["\"true\"", "\"true\"", "\"false\""]),
     ("exposeCPUs", 40, &["environment", "file", "file", "none"]),
@@ -112,6 +112,8 @@ const QUIET: u64 = 20;
 
 const INTERRUPTS: &str = "interrupts";
 const MODE: &str = "mode";
+/// The chance in percent that a change is about it.
+const MODES: u64 = 20;
 
 const POD_LEVEL_RESOURCES: &str = "podLevelResources";
 const MEMORY_POLICY: &str = "memoryManagerPolicy";
@@ -250,6 +252,10 @@ impl Configuration {
         }
         if other_dice.percent(QUIET) {
             changed = changed.changed_in(&OF_QUIET, machine, &mut other_dice);
+        }
+        if other_dice.percent(MODES) {
+            let mode = if changed.observes() { "enforce" } else { "observe" };
+            changed = changed.with(MODE, mode);
         }
         let fields = all_fields();
         for _ in 0..dice.between(1, 3) {

@@ -870,6 +870,10 @@ impl Owner {
                 if update.setting.cpus().is_disjoint(&taken)
                     && self.enforcement.set_cpus(&target, self.now)
                 {
+                    if exclusive {
+                        // The runtime lifts it only with the next answer.
+                        self.enforcement.lift_quota(&target, self.now);
+                    }
                     any = true;
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! `nri-cpu-manager explain`: why containers have the CPUs they have, or have none.
 
 use super::NamespaceArgs;
-use super::client::{self, ClientError};
+use super::client::{self, ClientError, IN_POD};
 use super::output::{Output, show, table};
 use crate::view::explanation::{CacheStatus, DecisionStatus, Explanation};
 use clap::Args;
@@ -47,22 +47,37 @@ pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>
     }
     let explanations: Vec<Explanation> = client::read(&answer.to_string())?;
     if explanations.is_empty() {
-        let within = match args.namespaces.namespaces.as_slice() {
-            [] => String::new(),
-            [one] => format!(" in namespace {one}"),
-            several => format!(" in namespaces {}", several.join(", ")),
-        };
-        return Err(format!(
-            "no record of {}{within}: it is not on this node, not created yet, or its refusal is too long ago",
-            args.of
-        )
-        .into());
+        let status: Value = client::read(&client::ask(&args.state_dir, "/status")?)?;
+        return Err(no_record(args, status["node_name"].as_str()).into());
     }
     let text = match args.output {
         Output::Text => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),
         Output::Json => format!("{answer:#}\n"),
     };
     Ok(show(out, &text)?)
+}
+
+/// The plugin knows no other nodes: the message has the commands that find the pod's.
+fn no_record(args: &ExplainArgs, node: Option<&str>) -> String {
+    let of = &args.of;
+    let within = match args.namespaces.namespaces.as_slice() {
+        [] => String::new(),
+        [one] => format!(" in namespace {one}"),
+        several => format!(" in namespaces {}", several.join(", ")),
+    };
+    let node = node.map_or("this node".to_owned(), |node| format!("node {node}"));
+    let parts: Vec<&str> = of.split('/').collect();
+    let row = match *parts.as_slice() {
+        [_, pod, _] => pod.to_owned(),
+        // Either may be the pod.
+        [one, other] => format!("({one}|{other})"),
+        _ => of.clone(),
+    };
+    format!(
+        "no record of {of}{within}: it is not on {node}, not created yet, or its refusal is too long ago. To find its node, and ask there:\n\
+         kubectl get pod -A -o wide | grep -E ' {row} '\n\
+         {IN_POD} explain {of}"
+    )
 }
 
 pub fn text(explanation: &Explanation) -> String {

@@ -94,7 +94,10 @@ pub fn run(
         && owners.is_empty()
         && unknown.is_empty()
     {
-        return Err(format!("no running container of {of} has exclusive CPUs now").into());
+        return Err(format!(
+            "no running container of {of} has exclusive CPUs on this node now. Why, or where it runs: nri-cpu-manager explain {of}"
+        )
+        .into());
     }
     let noise = observe(&Linux, args, &owners)?;
     if watched(args)?.owners != owners {

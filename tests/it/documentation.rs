@@ -216,6 +216,57 @@ fn every_command_is_accepted() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Finds the plugin's pod on a node, on one line.
+const FIND_POD: &str = "$(kubectl -n kube-system get pod -l app.kubernetes.io/name=nri-cpu-manager --field-selector spec.nodeName=";
+
+/// Texts besides the pages that show commands.
+fn notes() -> Vec<(PathBuf, String)> {
+    let paths = ["charts/nri-cpu-manager/templates/NOTES.txt", ".github/ISSUE_TEMPLATE/bug.yml"];
+    let read = |path| {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let text = text.replace("{{ .Release.Namespace }}", "kube-system");
+        (root().join(path), text.replace("{{ $name }}", "nri-cpu-manager"))
+    };
+    paths.map(read).into()
+}
+
+/// `daemonset/nri-cpu-manager` and a bare `POD` leave open which node answers.
+#[test]
+fn every_command_in_a_pod_of_the_plugin_names_the_node() {
+    let manifest = include_str!("../../manifests/base/daemonset.yaml");
+    let manifest: serde_yaml::Value = serde_yaml::from_str(manifest).unwrap();
+    let template = &manifest["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"]["app.kubernetes.io/name"], "nri-cpu-manager");
+    assert_eq!(template["spec"]["containers"].as_sequence().unwrap().len(), 1);
+
+    let mut commands = 0;
+    let mut wrong = Vec::new();
+    for (path, text) in guides().into_iter().chain(notes()).chain(sources()) {
+        let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c == '`').collect();
+        let line = words.iter().filter(|word| !["", "\\"].contains(word));
+        let line = line.copied().collect::<Vec<_>>().join(" ");
+        let line = line.replace("k3s kubectl", "kubectl");
+        let names_the_node = line.contains(&format!("POD={FIND_POD}"));
+        for verb in ["exec", "port-forward", "logs"] {
+            for command in line.split(&format!("kubectl -n kube-system {verb} ")).skip(1) {
+                let of = command
+                    .split(' ')
+                    .find(|word| !["-i", "-f", "--previous"].contains(word))
+                    .unwrap();
+                commands += 1;
+                let is_one_pod = of == "$POD" && names_the_node || command.starts_with(FIND_POD);
+                // Logs of all nodes, and of a job.
+                let others = verb == "logs" && (of == "-l" || of.starts_with("job/"));
+                if !is_one_pod && !others {
+                    wrong.push(format!("{}: {verb} {of}", name(&path)));
+                }
+            }
+        }
+    }
+    assert!(commands > 15, "only {commands} commands found");
+    assert!(wrong.is_empty(), "which node's pod?\n{}", wrong.join("\n"));
+}
+
 /// Except options of `run`, which have a table (`reference.rs`).
 #[test]
 fn every_option_is_on_a_page() {

@@ -229,7 +229,18 @@ async fn a_refusal_is_explained_until_the_container_is_admitted() {
         has(&text, &["ns/big/c: gone\n", "It no longer exists.", "TopologyAffinityError"]);
         assert!(!text.contains("retries"), "{text}");
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
-        has(&text, &["no record of ns/db/c"]);
+        has(
+            &text,
+            &[
+                "no record of ns/db/c: it is not on node node, not created yet, or its refusal is too long ago. To find its node, and ask there:\n",
+                "\nkubectl get pod -A -o wide | grep -E ' db '\nkubectl -n kube-system exec $(kubectl",
+                " --field-selector spec.nodeName=NODE -o ",
+                "') -- /nri-cpu-manager explain ns/db/c",
+            ],
+        );
+        // The pod may be either.
+        let text = command(&daemon.paths.state_dir, &["explain", "ns/db"]).await.unwrap_err();
+        has(&text, &["| grep -E ' (ns|db) '\n"]);
     })
     .await;
 }

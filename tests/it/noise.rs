@@ -140,7 +140,10 @@ async fn only_named_containers_are_observed() {
         write_proc(proc.path(), 5);
         for of in ["web", "ns/db/other", "nothing"] {
             let error = noise(&daemon, proc.path(), &[of]).await.error;
-            assert_eq!(error, Some(format!("no running container of {of} has exclusive CPUs now")));
+            let expect = format!(
+                "no running container of {of} has exclusive CPUs on this node now. Why, or where it runs: nri-cpu-manager explain {of}"
+            );
+            assert_eq!(error, Some(expect));
         }
         let other = noise(&daemon, proc.path(), &["-n", "other"]).await;
         assert_eq!((other.error, other.out.as_str()), (None, "no container to observe\n"));

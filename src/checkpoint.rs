@@ -201,14 +201,14 @@ impl StateDir {
         })
     }
 
-    /// The claims of the last process. A missing state file is normal, a damaged one logs an error.
-    pub fn remembered(&self) -> Result<SavedClaims, StateError> {
+    /// The claims of the last process; `None` without a state file, which is normal. A damaged one logs an error.
+    pub fn remembered(&self) -> Result<Option<SavedClaims>, StateError> {
         Ok(match self.load()? {
             Loaded::Missing => {
                 log::info!(
                     "checkpoint: none (first start, or deleted): adopting what running containers have"
                 );
-                SavedClaims::default()
+                None
             }
             Loaded::Claims(claims) => {
                 log::info!(
@@ -216,7 +216,7 @@ impl StateDir {
                     claims.cpus.len(),
                     claims.memory.len()
                 );
-                claims
+                Some(claims)
             }
             Loaded::Rejected { why, kept_at } => {
                 let place = kept_at
@@ -224,7 +224,7 @@ impl StateDir {
                 log::error!(
                     "checkpoint: cannot be used{place}: {why}. Adopting what running containers have"
                 );
-                SavedClaims::default()
+                Some(SavedClaims::default())
             }
         })
     }

@@ -370,14 +370,15 @@ impl World {
         let wants_partitions = is_by_groups && self.usable.wants_partitions();
         self.by_partitions = wants_partitions && self.settings.privileged;
         let claims = match self.plugin.state_file.as_deref().map(checkpoint::decode) {
-            None => SavedClaims::default(),
-            Some(Ok(claims)) => claims,
+            None => None,
+            Some(Ok(claims)) => Some(claims),
             Some(Err(why)) => {
                 self.say(format!("the state file is put aside: {why}"));
-                SavedClaims::default()
+                Some(SavedClaims::default())
             }
         };
-        self.say(format!("plugin starts with {} claims", claims.cpus.len()));
+        let count = claims.as_ref().map_or(0, |claims| claims.cpus.len());
+        self.say(format!("plugin starts with {count} claims"));
         if std::mem::take(&mut self.plugin.left_files) {
             self.plugin.failed_until = Some(self.now);
         }

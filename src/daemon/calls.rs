@@ -27,7 +27,12 @@ pub(super) struct HandledCall {
 #[derive(Debug)]
 pub(super) enum Handled {
     Decision(Decision),
-    Event { lists: bool, answer_has_updates: bool },
+    /// `first`: the first list of a node that had no plugin.
+    Event {
+        lists: bool,
+        first: bool,
+        answer_has_updates: bool,
+    },
 }
 
 /// What an answer carries.

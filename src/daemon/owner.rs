@@ -481,6 +481,7 @@ impl Owner {
             }
             _ => None,
         };
+        let first = lists && self.ledger.is_installing();
         let outcome = self.ledger.apply(event);
         let notes = self.log();
         self.follow(outcome);
@@ -493,7 +494,7 @@ impl Owner {
             self.quieting.listed(self.now);
         }
         self.moves.unbalanced |= outcome.freed && self.ledger.settings().rebalance.is_some();
-        self.keep(call, notes, Handled::Event { lists, answer_has_updates }, starts, false);
+        self.keep(call, notes, Handled::Event { lists, first, answer_has_updates }, starts, false);
     }
 
     /// Queues a call until it can be answered. A call that changes no claim, and is not about an
@@ -553,10 +554,10 @@ impl Owner {
                 }
                 self.answer(call, response, Sent::Decision(decision));
             }
-            Handled::Event { lists, answer_has_updates } => {
+            Handled::Event { lists, first, answer_has_updates } => {
                 if lists {
                     self.checks.soon(self.now);
-                    self.log_node();
+                    self.log_node(if first { Some(&notes) } else { None });
                 }
                 if !answer_has_updates {
                     return self.answer(call, Response::default(), Sent::Nothing);

@@ -79,8 +79,8 @@ impl Machine {
 }
 
 impl Owner {
-    /// The core on a node. `claims` are those of the checkpoint, `kubelet` has the kubelet's state
-    /// files.
+    /// The core on a node. `claims` are those of the checkpoint, `None` on a node that had no plugin; `kubelet` has
+    /// the kubelet's state files.
     ///
     /// # Errors
     /// If the configuration demands partitions and the kernel makes none. No container has changed
@@ -90,7 +90,7 @@ impl Owner {
         config: &Config,
         Machine { topology, settings, gpus }: Machine,
         NodeAccess { kernel, storage }: NodeAccess,
-        claims: SavedClaims,
+        claims: Option<SavedClaims>,
         kubelet: Option<StateFileReading>,
         now: Instant,
     ) -> Result<Owner, StartError> {
@@ -151,10 +151,14 @@ impl Owner {
         } else {
             None
         };
-        let mut owner = Owner {
-            ledger: Ledger::new(topology, settings, claims.cpus)
+        let ledger = match claims {
+            None => Ledger::new(topology, settings, Vec::new()).installing(),
+            Some(claims) => Ledger::new(topology, settings, claims.cpus)
                 .with_memory(claims.memory)
                 .with_left_alone(claims.left_alone),
+        };
+        let mut owner = Owner {
+            ledger,
             checkpoint: Checkpoint::new(),
             record: DecisionLog::default(),
             delivery: Delivery::default(),

@@ -49,6 +49,18 @@ struct Disk {
     _dir: tempfile::TempDir,
 }
 
+/// A node that had no plugin is one without a state file: an empty or damaged one is a plugin's.
+#[test]
+fn only_a_missing_file_means_that_no_plugin_ran() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(dir.path(), &disk::Disk::start().unwrap()).unwrap();
+    assert_eq!(state.remembered().unwrap(), None);
+    state.save(&SavedClaims::default()).unwrap();
+    assert_eq!(state.remembered().unwrap(), Some(SavedClaims::default()));
+    fs::write(dir.path().join("checkpoint.json"), "{").unwrap();
+    assert_eq!(state.remembered().unwrap(), Some(SavedClaims::default()));
+}
+
 fn disk() -> Disk {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::open(dir.path(), &disk::Disk::start().unwrap()).unwrap();

@@ -216,6 +216,23 @@ fn every_command_is_accepted() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn the_pages_of_the_installation_begin_with_what_it_changes() {
+    let pages = guides();
+    for page in ["docs/install.md", "charts/nri-cpu-manager/README.md"] {
+        let (_, text) = pages.iter().find(|(path, _)| name(path) == page).unwrap();
+        let first = text.lines().find(|line| !line.is_empty() && !line.starts_with('#'));
+        assert!(
+            first.unwrap().starts_with("**The installation changes running pods at once**"),
+            "{page}: {first:?}"
+        );
+    }
+    for (path, text) in pages {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(!text.contains("keep their CPUs, while you install"), "{}", name(&path));
+    }
+}
+
 /// Finds the plugin's pod on a node, on one line.
 const FIND_POD: &str = "$(kubectl -n kube-system get pod -l app.kubernetes.io/name=nri-cpu-manager --field-selector spec.nodeName=";
 

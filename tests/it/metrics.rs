@@ -3,8 +3,10 @@
 //! `lab/tests/metrics.rs` reads metrics with Prometheus' own parser.
 
 use crate::support::events::{local, pod_and_container};
+use crate::support::logged::{logged, warnings};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::{Event, Qos};
+use log::Level;
 use nri::Session;
 use nri_cpu_manager::edge::Message;
 use nri_cpu_manager::serve::endpoint::{self, Address};
@@ -337,8 +339,7 @@ async fn an_unwritable_checkpoint_shows_in_readiness_and_metrics() {
 #[tokio::test]
 async fn a_move_is_counted() {
     local(async {
-        let daemon = ObservedDaemon::start(CONFIG);
-        daemon.connect_runtime(1).await;
+        let daemon = ObservedDaemon::connected(CONFIG).await;
         let mut pods = Vec::new();
         let mut containers = Vec::new();
         for name in ["a", "b"] {
@@ -350,6 +351,57 @@ async fn a_move_is_counted() {
         daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
         let scrape = Scrape::of(listen(&daemon).await).await;
         scrape.check(&[("nri_cpu_manager_moves_total{reason=\"conflict\"}", 1.0)]);
+    })
+    .await;
+}
+
+/// One line sums up what the first list of a node without a state file changes. Later lists warn and count.
+#[tokio::test]
+async fn an_installation_neither_warns_nor_counts_its_moves() {
+    local(async {
+        logged(Level::Info, "");
+        let daemon = ObservedDaemon::start(CONFIG);
+        daemon.connect_runtime(1).await;
+        let list = |names: &[(&str, Qos, u64, Option<&str>)]| {
+            let all = names.iter().map(|&(name, qos, milli, set)| {
+                let (pod, mut container) = pod_and_container(name, qos, milli);
+                container.cpus = set.map(|set| set.parse().unwrap());
+                (pod, container)
+            });
+            let (pods, containers) = all.unzip();
+            Event::Synchronize { pods, containers }
+        };
+        let unpinned = ("installed-a", Qos::Guaranteed, 2000, None);
+        let shared = ("installed-b", Qos::Burstable, 500, None);
+        // On a shared CPU, and two on the same CPUs.
+        let common = ("installed-c", Qos::Guaranteed, 2000, Some("0-15"));
+        let first = ("installed-d", Qos::Guaranteed, 4000, Some("4-7"));
+        let second = ("installed-e", Qos::Guaranteed, 4000, Some("4-7"));
+        daemon.event(list(&[unpinned, shared, common, first, second])).await.unwrap();
+        assert_eq!(
+            logged(Level::Info, "synchronised with 5 pods"),
+            [
+                "synchronised with 5 pods: exclusive CPUs 2-13, shared pool 0-1,14-15, first time on this node: 1 container pinned, 2 moved, 1 shared pod narrowed"
+            ]
+        );
+        assert_eq!(warnings("ns/installed"), <[String; 0]>::default());
+        let address = listen(&daemon).await;
+        for reason in ["unpinned", "not_exclusive", "conflict"] {
+            let name = format!("nri_cpu_manager_moves_total{{reason=\"{reason}\"}}");
+            Scrape::of(address).await.check(&[(&name, 0.0)]);
+        }
+        // The runtime connects again.
+        let (a, d) = (("later-a", Qos::Guaranteed, 2000, None), first);
+        let b = ("later-b", Qos::Guaranteed, 4000, Some("4-7"));
+        daemon.event(list(&[a, d, b])).await.unwrap();
+        let changed = logged(Level::Info, "synchronised with 3 pods: ");
+        assert!(changed.iter().any(|line| line.ends_with(" changed")), "{changed:?}");
+        assert_eq!(warnings("ns/later-b").len() + warnings("ns/installed-d").len(), 1);
+        sleep(SHARED).await;
+        Scrape::of(address).await.check(&[
+            ("nri_cpu_manager_moves_total{reason=\"unpinned\"}", 1.0),
+            ("nri_cpu_manager_moves_total{reason=\"conflict\"}", 1.0),
+        ]);
     })
     .await;
 }

@@ -238,6 +238,13 @@ impl Ledger {
         self
     }
 
+    /// This ledger of a node that had no plugin before: no process has left a state file. For a new ledger.
+    #[must_use]
+    pub fn installing(mut self) -> Ledger {
+        self.books.journal.installing = true;
+        self
+    }
+
     /// Decides about a request. The decision counts as applied once the answer has been sent
     /// ([`Event::Answered`]).
     ///
@@ -315,6 +322,7 @@ impl Ledger {
             Event::Synchronize { pods, containers } => {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
+                self.books.journal.installing = false;
                 outcome.adopted = true;
                 outcome.claims = true;
             }

@@ -42,6 +42,11 @@ impl Ledger {
         self.node.stance
     }
 
+    /// Whether the next list is the first of a node that had no plugin.
+    pub fn is_installing(&self) -> bool {
+        self.books.journal.installing
+    }
+
     /// First the claims of containers and own pools, in order of pod uid and container name, then
     /// those of the state file whose containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Journal {
     notes: Vec<Note>,
     moves: BTreeMap<MoveReason, u64>,
+    /// Until the first list of a node that had no plugin.
+    pub(crate) installing: bool,
 }
 
 impl Journal {
@@ -15,7 +17,8 @@ impl Journal {
         self.notes.push(Note { warning, done: true, subject, what });
     }
 
-    /// Notes and counts a move of a running container to other exclusive CPUs.
+    /// Notes and counts a move of a running container to other exclusive CPUs. Moves by an installation are expected:
+    /// they neither warn nor count.
     pub(crate) fn moved(
         &mut self,
         subject: Subject,
@@ -23,9 +26,11 @@ impl Journal {
         to: CpuSet,
         why: MoveReason,
     ) {
-        *self.moves.entry(why).or_default() += 1;
+        if !self.installing {
+            *self.moves.entry(why).or_default() += 1;
+        }
         // A container that started before the plugin has no CPUs to lose, and gets its own as a new one does.
-        let warning = why != MoveReason::Unpinned;
+        let warning = !self.installing && why != MoveReason::Unpinned;
         self.note(warning, subject, What::Moved { from, to, why });
     }
 

@@ -110,6 +110,10 @@ const OF_QUIET: [Field; 2] = [
 /// The chance in percent that a change is about [`OF_QUIET`].
 const QUIET: u64 = 20;
 
+/// The chance in percent that a change reserves more CPUs than any machine has: as the policy `none`, or with
+/// `strict` no CPU can be exclusive. The next change mostly ends that.
+const ALL_RESERVED: u64 = 5;
+
 const INTERRUPTS: &str = "interrupts";
 const MODE: &str = "mode";
 /// The chance in percent that a change is about it.
@@ -256,6 +260,12 @@ impl Configuration {
         if other_dice.percent(MODES) {
             let mode = if changed.observes() { "enforce" } else { "observe" };
             changed = changed.with(MODE, mode);
+        }
+        if other_dice.percent(ALL_RESERVED) {
+            let more = changed.with("systemReserved", "{cpu: 500}");
+            changed = more.without("reservedSystemCPUs");
+        } else if !changed.0.contains_key("reservedSystemCPUs") {
+            changed = changed.with("reservedSystemCPUs", "\"0\"");
         }
         let fields = all_fields();
         for _ in 0..dice.between(1, 3) {

@@ -202,6 +202,9 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(fields) = from.needs_restart() {
         writeln!(f, "          {fields}")?;
     }
+    if let Some(nothing) = &node.nothing_to_assign {
+        writeln!(f, "          {nothing}")?;
+    }
     if let Some(why) = node.why_not_assigning() {
         writeln!(f, "stance:   {}: {why}", node.stance)?;
     }

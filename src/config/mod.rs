@@ -316,7 +316,7 @@ impl Config {
             return Some(self.source.warning(self.values.reserved.field(), &why));
         }
         let assignable = topology.online() - settings.reserved;
-        if !settings.isolated.allowed(topology, &assignable).is_empty() {
+        if assignable.is_empty() || !settings.isolated.allowed(topology, &assignable).is_empty() {
             return None;
         }
         let why = match settings.isolated {
@@ -344,7 +344,29 @@ impl Config {
         Some(self.source.warning("cpuManagerPolicy", &sizes.to_string()))
     }
 
-    /// The settings on this machine.
+    /// The warning that all CPUs of this machine are reserved, so that `static` has none to assign.
+    pub fn nothing_to_assign(&self, topology: &Topology) -> Option<Warning> {
+        if self.policy() != Policy::Static {
+            return None;
+        }
+        let Values { reserved, strict, .. } = &self.values;
+        let taken = reserved.takes_all(topology)?;
+        let effect = if *strict {
+            "strict refuses containers that ask for exclusive CPUs"
+        } else {
+            "the policy in force is none, and no container gets exclusive CPUs"
+        };
+        let advice = match topology.online().len() {
+            0 | 1 => "",
+            _ => ". To assign some, reserve fewer here, by an entry of nodes for this node",
+        };
+        let why = format!("{taken}, so none is left to assign: {effect}{advice}");
+        Some(self.source.warning(reserved.field(), &why))
+    }
+
+    /// The settings on this machine. A machine on which all CPUs are reserved has the policy `none`,
+    /// so that one configuration fits machines of every size; with `strict` it keeps `static`, which
+    /// then refuses every container that asks for exclusive CPUs.
     ///
     /// # Errors
     /// If options or the reservation contradict each other or need what the machine lacks.
@@ -353,14 +375,11 @@ impl Config {
             &self.values;
         if settings.policy == Policy::None {
             self.check_without_policy()?;
-            let placement = self.without_policy(topology)?;
-            let memory = self.memory_on(topology)?;
-            if memory.is_none() {
-                return Ok(Settings { placement, ..Settings::default() });
-            }
-            let topology_manager = self.topology_manager_on(topology)?;
-            let placement = placement::PlacementSettings { topology_manager, ..placement };
-            return Ok(Settings { placement, memory, ..Settings::default() });
+            let listed = match reserved.list {
+                Some(_) => reserved.on(topology, &self.source)?.cpus,
+                None => CpuSet::EMPTY,
+            };
+            return self.without_policy(topology, listed);
         }
         let placement = &settings.placement;
         let written = placement::CpuManagerConfig {
@@ -379,12 +398,8 @@ impl Config {
         placement
             .check_engine()
             .map_err(|conflict| self.source.at(conflict.option, conflict.to_string()))?;
-        if placement.reserved == topology.online() {
-            let why = format!(
-                "all online CPUs ({}) are reserved, none is left to assign",
-                topology.online()
-            );
-            return Err(self.source.at(reserved.field(), why));
+        if reserved.takes_all(topology).is_some() && !self.values.strict {
+            return self.without_policy(topology, CpuSet::EMPTY);
         }
         Ok(Settings { placement, memory: self.memory_on(topology)?, ..settings.clone() })
     }
@@ -449,22 +464,26 @@ impl Config {
         }
     }
 
+    /// The settings under policy `none`.
     fn without_policy(
         &self,
         topology: &Topology,
-    ) -> Result<placement::PlacementSettings, ConfigError> {
-        let Values { settings, reserved, .. } = &self.values;
-        let reserved = match reserved.list {
-            Some(_) => reserved.on(topology, &self.source)?.cpus,
-            None => CpuSet::EMPTY,
-        };
-        let uncore_order = settings.placement.options.uncore_order;
+        reserved: CpuSet,
+    ) -> Result<Settings, ConfigError> {
+        let uncore_order = self.values.settings.placement.options.uncore_order;
         let options = Options { uncore_order, ..Options::default() };
-        Ok(placement::PlacementSettings {
+        let memory = self.memory_on(topology)?;
+        let topology_manager = match memory {
+            Some(_) => self.topology_manager_on(topology)?,
+            None => TopologyManager::default(),
+        };
+        let placement = placement::PlacementSettings {
             options,
             reserved,
+            topology_manager,
             ..placement::PlacementSettings::default()
-        })
+        };
+        Ok(Settings { placement, memory, ..Settings::default() })
     }
 
     /// Adds file, line and field to the kubelet's message about memory.

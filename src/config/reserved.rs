@@ -70,8 +70,7 @@ pub(super) fn read_amounts(given: &Given<'_>, amounts: &mut Amounts) -> Result<(
 impl Reserved {
     /// Whether no CPU is reserved on any machine.
     pub(super) fn is_nothing(&self) -> bool {
-        let amounts = [&self.system.cpu, &self.kube.cpu];
-        self.list.is_none() && amounts.into_iter().flatten().all(|amount| amount.milli == 0)
+        self.list.is_none() && self.amount() == 0
     }
 
     /// The memory of both amounts.
@@ -90,16 +89,19 @@ impl Reserved {
         }
     }
 
-    /// The list, or without one the sum of the amounts.
+    /// The list, or without one the sum of the amounts, at most all CPUs of the machine.
     ///
     /// # Errors
-    /// If this machine does not have so many CPUs, or not these.
+    /// If this machine does not have the CPUs of the list.
     pub(super) fn on(
         &self,
         topology: &Topology,
         source: &Source,
     ) -> Result<Reservation, ConfigError> {
-        let Some(list) = self.list else { return self.amount_on(topology, source) };
+        let Some(list) = self.list else {
+            let all = topology.online().len() as u64 * 1000;
+            return Ok(Reservation::amount(self.amount().min(all)));
+        };
         let absent = list - topology.online();
         if !absent.is_empty() {
             let offline = topology.offline().iter().any(|cpu| absent.contains(cpu.id));
@@ -119,29 +121,34 @@ impl Reserved {
         Ok(Reservation::list(list))
     }
 
-    /// A kubelet does not start either if more is reserved than there is.
-    fn amount_on(&self, topology: &Topology, source: &Source) -> Result<Reservation, ConfigError> {
+    /// In thousandths of a CPU.
+    fn amount(&self) -> u64 {
+        let amounts = [&self.system.cpu, &self.kube.cpu].into_iter().flatten();
+        amounts.fold(0, |sum, amount| sum.saturating_add(amount.milli))
+    }
+
+    /// How many CPUs are reserved, if these are all of the machine or more; `None` if one is left to
+    /// assign.
+    pub(super) fn takes_all(&self, topology: &Topology) -> Option<String> {
         let online = topology.online().len();
-        let exceeds = |milli: u64| milli > online as u64 * 1000;
-        let mut sum: u64 = 0;
-        for (field, amount) in [(SYSTEM, &self.system.cpu), (KUBE, &self.kube.cpu)] {
-            let Some(Amount { text, milli }) = amount else { continue };
-            if exceeds(*milli) {
-                // A plain number is often meant as thousandths.
-                let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-                let hint = if plain { format!(" (did you mean {text}m?)") } else { String::new() };
-                let why = format!("{text:?} is more CPUs than this machine has ({online}){hint}");
-                return Err(source.at(field, why));
-            }
-            sum = sum.saturating_add(*milli);
+        if let Some(list) = self.list {
+            let takes_all = topology.online().is_subset(&list);
+            return takes_all.then(|| format!("all CPUs of this machine ({list}) are reserved"));
         }
-        if exceeds(sum) {
-            let why = format!(
-                "with both amounts, {sum} thousandths of a CPU are reserved, more than this machine has ({online} CPUs)"
-            );
-            return Err(source.at(self.field(), why));
+        let cpus = self.amount().div_ceil(1000);
+        if cpus < online as u64 {
+            return None;
         }
-        Ok(Reservation::amount(sum))
+        // An amount without a unit is often meant as thousandths.
+        let amounts = [&self.system.cpu, &self.kube.cpu].into_iter().flatten();
+        let mut unlikely = amounts.filter(|Amount { text, .. }| {
+            text.len() >= 3 && text.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        let hint = match unlikely.next() {
+            Some(Amount { text, .. }) => format!(" (did you mean {text}m?)"),
+            None => String::new(),
+        };
+        Some(format!("{cpus} CPUs are reserved{hint}, and this machine has {online}"))
     }
 }
 

@@ -197,10 +197,6 @@ fn an_impossible_reservation_is_refused_with_its_line() {
         "line 2: reservedSystemCPUs: \"0-x\" is not a CPU number in CPU list \"0-x\": expected numbers and ranges like 0-3,8",
     );
     refuses(
-        &with("0-7"),
-        "line 2: reservedSystemCPUs: all online CPUs (0-7) are reserved, none is left to assign",
-    );
-    refuses(
         "cpuManagerPolicy: static\n",
         "line 1: cpuManagerPolicy: the static policy needs reserved CPUs, so that shared containers always have \
          some: set reservedSystemCPUs: \"0-1\", or systemReserved: {cpu: 500m}",
@@ -209,6 +205,44 @@ fn an_impossible_reservation_is_refused_with_its_line() {
         "cpuManagerPolicy: static\nsystemReserved: {cpu: two}\n",
         "line 2: systemReserved: invalid amount of CPUs \"two\": expected one like 2, 1.5 or 500m",
     );
+}
+
+#[test]
+fn a_reservation_of_all_cpus_leaves_nothing_to_assign() {
+    let effect = "so none is left to assign: the policy in force is none, and no container gets exclusive \
+                  CPUs. To assign some, reserve fewer here, by an entry of nodes for this node";
+    for (fields, why) in [
+        (
+            "reservedSystemCPUs: 0-7",
+            "2: reservedSystemCPUs: all CPUs of this machine (0-7) are reserved",
+        ),
+        (
+            "systemReserved: {cpu: 7001m}",
+            "2: systemReserved: 8 CPUs are reserved, and this machine has 8",
+        ),
+        (
+            "systemReserved: {cpu: 500}",
+            "2: systemReserved: 500 CPUs are reserved (did you mean 500m?), and this machine has 8",
+        ),
+        (
+            "kubeReserved: {cpu: 8500m}",
+            "2: kubeReserved: 9 CPUs are reserved, and this machine has 8",
+        ),
+        (
+            "systemReserved: {cpu: 6}\nkubeReserved: {cpu: 2500m}",
+            "2: systemReserved: 9 CPUs are reserved, and this machine has 8",
+        ),
+    ] {
+        let config =
+            Config::parse("config.yaml", &format!("cpuManagerPolicy: static\n{fields}\n")).unwrap();
+        assert_eq!(config.resolve(&machine()).unwrap(), Settings::default(), "{fields}");
+        let warning = config.nothing_to_assign(&machine()).unwrap().to_string();
+        assert_eq!(warning, format!("line {why}, {effect}"));
+    }
+    // A list takes precedence.
+    let list = "cpuManagerPolicy: static\nsystemReserved: {cpu: 500}\nreservedSystemCPUs: 0\n";
+    assert_eq!(resolve(list).unwrap().policy, Policy::Static);
+    assert_eq!(Config::parse("", list).unwrap().nothing_to_assign(&machine()), None);
 }
 
 #[test]

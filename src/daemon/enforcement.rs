@@ -69,12 +69,12 @@ enum Written {
     Leftovers,
 }
 
-/// The mechanism that the configuration asks for. Under policy none no CPU is exclusive, so that
-/// there is nothing to write.
-pub(super) fn configured(config: &Config) -> Exclusivity {
-    match config.policy() {
-        Policy::None => Exclusivity::Runtime,
-        Policy::Static => config.exclusivity(),
+/// What the configuration asks for under this policy: without exclusive CPUs, nothing is demanded of
+/// the kernel.
+pub(super) fn configured(config: &Config, policy: Policy) -> Exclusivity {
+    match (policy, config.exclusivity()) {
+        (Policy::None, Exclusivity::Kernel) => Exclusivity::Auto,
+        (_, exclusivity) => exclusivity,
     }
 }
 
@@ -130,6 +130,8 @@ impl Enforcement {
         self.groups.watched()
     }
 
+    /// The best mechanism of this node. The ledger has it from the first settings with policy static
+    /// on: under policy none nothing is written.
     pub(super) fn mechanism(&self) -> Mechanism {
         self.means.mechanism
     }
@@ -173,7 +175,7 @@ impl Enforcement {
     /// Brings all cgroups of this scope to the values that the ledger requires now.
     pub(super) fn bind(&mut self, scope: Scope, ledger: &Ledger, now: Instant) -> BindOutcome {
         self.due = None;
-        if self.mechanism() == Mechanism::Runtime {
+        if ledger.mechanism() == Mechanism::Runtime {
             return BindOutcome::default();
         }
         if ledger.stance() != Stance::Assign {

@@ -32,7 +32,7 @@ use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Deserted, Due, Event, Exposure,
-    Ledger, Mechanism, Note, Outcome, PodUid, Reach, Target,
+    Ledger, Mechanism, Note, Outcome, PodUid, Policy, Reach, Target,
 };
 use log::Level;
 use nri::Capabilities;
@@ -393,7 +393,7 @@ impl Owner {
         }
         self.effects.push(Effect::Subscribe(Subscriptions {
             // Only a partition has to be made before the container runs: its cgroup exists then.
-            before_start: self.ledger.mechanism() == Mechanism::Partitions,
+            before_start: self.enforcement.mechanism() == Mechanism::Partitions,
             validation: self.config.strict(),
             for_crio: self.config.reads_crio(),
         }));
@@ -716,6 +716,8 @@ impl Owner {
     fn check_machine(&mut self) {
         let Some(event) = self.hotplug.changed(&self.ledger, self.now) else { return };
         self.apply(event);
+        let settings = self.config.follow_machine(self.hotplug.machine());
+        self.follow_settings(settings);
         if self.ledger.bound().is_empty() {
             let line =
                 "hotplug: all online CPUs are exclusive: no CPU is left for shared containers";
@@ -736,11 +738,16 @@ impl Owner {
     fn reconfigure(&mut self, reading: Reading) {
         let machine = self.hotplug.machine();
         let in_force = self.ledger.settings();
-        let followed = self.config.follow(reading, machine, in_force, self.ledger.mechanism());
+        let (now, best) = (self.ledger.mechanism(), self.enforcement.mechanism());
+        let under = |policy| match policy {
+            Policy::None => now,
+            Policy::Static => best,
+        };
+        let followed = self.config.follow(reading, machine, in_force, under);
         let Some((before, event)) = followed else { return };
         self.moves.announced = None;
         self.exposure.show_planned(&BTreeMap::new(), self.ledger.topology(), self.now);
-        self.apply_all(event);
+        self.follow_settings(event);
         let policy = self.ledger.settings().policy;
         let active = self.kubelet.reconfigure(self.config.config(), policy, self.now);
         self.apply_all(active);
@@ -749,6 +756,16 @@ impl Owner {
             self.effects.push(Effect::WatchKubelet(kubelet.map(Path::to_owned)));
         }
         self.effects.push(Effect::Log(self.config.config().log_level()));
+    }
+
+    /// Has the ledger follow new settings. With the first ones that give containers exclusive CPUs, it
+    /// gets the mechanism that keeps others off.
+    fn follow_settings(&mut self, event: Option<Event>) {
+        self.apply_all(event);
+        let best = self.enforcement.mechanism();
+        if self.ledger.settings().policy == Policy::Static && self.ledger.mechanism() != best {
+            self.apply(Event::Mechanism(best));
+        }
     }
 
     /// A check pass has ended.

@@ -28,14 +28,41 @@ pub(super) struct ConfigReload {
 }
 
 impl ConfigReload {
-    pub(super) fn new(kernel: &Arc<dyn Kernel>, paths: &Paths, config: &Config) -> ConfigReload {
-        ConfigReload {
+    pub(super) fn new(
+        kernel: &Arc<dyn Kernel>,
+        paths: &Paths,
+        config: &Config,
+        topology: &Topology,
+    ) -> ConfigReload {
+        let mut reload = ConfigReload {
             kernel: Arc::clone(kernel),
             config: config.clone(),
             started: config.clone(),
             cgroup_root: paths.cgroup_root.clone(),
             state: ConfigState::new(config.name(), config.applied_lines(), now()),
+        };
+        reload.check_reservation(topology);
+        reload
+    }
+
+    /// Records whether all CPUs of the machine are reserved, and logs a change.
+    fn check_reservation(&mut self, topology: &Topology) {
+        let warning = self.config.nothing_to_assign(topology).map(|warning| warning.to_string());
+        if let Some(warning) = &warning
+            && self.state.nothing_to_assign.as_ref() != Some(warning)
+        {
+            log::warn!("{}, {warning}", self.config.name());
         }
+        self.state.nothing_to_assign = warning;
+    }
+
+    /// The settings on a changed machine, if all CPUs of the previous one were reserved: more CPUs may
+    /// leave some to assign. The reserved CPUs of a node that assigns CPUs stay.
+    pub(super) fn follow_machine(&mut self, topology: &Topology) -> Option<Event> {
+        self.state.nothing_to_assign.as_ref()?;
+        let resolved = self.config.resolve(topology).ok()?;
+        self.check_reservation(topology);
+        Some(Event::Settings(Settings { reads_crio: self.reads_crio(), ..resolved }))
     }
 
     /// The type of partitions; a change waits for a restart.
@@ -74,7 +101,7 @@ impl ConfigReload {
         reading: Reading,
         topology: &Topology,
         in_force: &Settings,
-        mechanism: Mechanism,
+        mechanism: impl Fn(Policy) -> Mechanism,
     ) -> Option<(Config, Option<Event>)> {
         let (config, settings) = match self.usable(reading, topology) {
             Ok(usable) => usable,
@@ -91,11 +118,13 @@ impl ConfigReload {
         let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
         let own =
             OwnSettings::of(&settings, self.partition(), self.mode(), self.config.log_level());
+        let mechanism = mechanism(settings.policy);
         let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
         log::info!("config: reloaded; in force: {line}");
         for warning in self.config.warnings().iter().chain(&self.config.not_used()) {
             log::warn!("{}, {warning}", self.config.name());
         }
+        self.check_reservation(topology);
         if !waiting.is_empty() {
             log::warn!("{}", needs_restart(&waiting));
         }
@@ -111,7 +140,7 @@ impl ConfigReload {
             let config = reading?;
             let reads_crio = self.reads_crio();
             let settings = Settings { reads_crio, ..config.resolve(topology)? };
-            if configured(&config) == Exclusivity::Kernel {
+            if configured(&config, settings.policy) == Exclusivity::Kernel {
                 probe(&self.kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
             Ok((config, settings))
@@ -124,7 +153,7 @@ impl ConfigReload {
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
-            ("exclusivity", pinning && configured(&self.started) != configured(config)),
+            ("exclusivity", pinning && self.started.exclusivity() != config.exclusivity()),
             ("cpusetPartition", pinning && self.started.partition() != config.partition()),
             ("strict", self.started.strict() != config.strict()),
             ("compatibility", self.started.reads_crio() != config.reads_crio()),

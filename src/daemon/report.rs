@@ -104,7 +104,10 @@ impl Owner {
             partition_refusals: enforcement.refusals,
             cannot_write_groups: enforcement.cannot_write().map(consequence),
             group_write_errors: enforcement.errors,
-            exclusivity_because: enforcement.means.because.clone(),
+            exclusivity_because: match self.ledger.settings().policy {
+                Policy::None => None,
+                Policy::Static => enforcement.means.because.clone(),
+            },
             cgroup_bounds: enforcement.bounds(self.now).collect(),
             distrusted_cgroups: distrusted.map(|(g, why)| (g.to_string(), why.clone())).collect(),
             unbound_pods: enforcement.unbound(),

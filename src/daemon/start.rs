@@ -29,7 +29,7 @@ use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
 use cpuset::PartitionType;
 use kernel::Kernel;
-use ledger::{Event, Ledger, Mechanism, Settings};
+use ledger::{Event, Ledger, Mechanism, Policy, Settings};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,14 +107,18 @@ impl Owner {
         let quieting = Quieting::new(Arc::clone(&kernel), paths.quiet_roots(), steering);
         let directories = Directories::below(&paths.state_dir, storage);
         let enforcement = Enforcement::start(
-            configured(config),
+            configured(config, settings.policy),
             config.partition(),
             &kernel,
             &paths.cgroup_root,
             records,
         )
         .map_err(|why| config.kernel_cannot(why))?;
-        let mechanism = enforcement.mechanism();
+        let best = enforcement.mechanism();
+        let mechanism = match settings.policy {
+            Policy::None => Mechanism::Runtime,
+            Policy::Static => best,
+        };
         let isolated = topology.isolated();
         log::info!(
             "machine: {}{}",
@@ -136,7 +140,7 @@ impl Owner {
         for line in config.applied_lines() {
             log::info!("config: override for this node on line {line} applied");
         }
-        let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
+        let partition = (best == Mechanism::Partitions).then(|| config.partition());
         let hierarchy = Hierarchy::open_on(Arc::clone(&kernel), &paths.cgroup_root);
         let hotplug =
             Hotplug::new(&kernel, &paths.sysfs_root, topology.clone(), hierarchy.clone(), now);
@@ -151,6 +155,7 @@ impl Owner {
         } else {
             None
         };
+        let config = ConfigReload::new(&kernel, paths, config, &topology);
         let ledger = match claims {
             None => Ledger::new(topology, settings, Vec::new()).installing(),
             Some(claims) => Ledger::new(topology, settings, claims.cpus)
@@ -163,8 +168,8 @@ impl Owner {
             record: DecisionLog::default(),
             delivery: Delivery::default(),
             enforcement,
-            kubelet: KubeletWatch::new(config),
-            config: ConfigReload::new(&kernel, paths, config),
+            kubelet: KubeletWatch::new(config.config()),
+            config,
             hotplug,
             devices: Devices::new(gpus),
             checks: Checks::new(verifier, isolation, now),

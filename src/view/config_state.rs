@@ -13,6 +13,8 @@ pub struct ConfigState {
     pub loaded: Moment,
     /// Why the configuration file is not in force; `None` if it is.
     pub fault: Option<Fault>,
+    /// That all CPUs of the machine are reserved, and the effect; `None` if some can be assigned.
+    pub nothing_to_assign: Option<String>,
     /// Changed fields that take effect only after a restart.
     pub waiting: Vec<&'static str>,
     /// Changes since the start, by result.
@@ -47,6 +49,7 @@ impl ConfigState {
             overrides,
             loaded: now,
             fault: None,
+            nothing_to_assign: None,
             waiting: Vec::new(),
             reloads: [APPLIED, UNCHANGED, REJECTED].map(|result| (result, 0)).into(),
         }

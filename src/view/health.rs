@@ -79,6 +79,7 @@ impl Condition<'_> {
         if !self.config.waiting.is_empty() {
             warnings.push(needs_restart(&self.config.waiting));
         }
+        warnings.extend(self.config.nothing_to_assign.clone());
         warnings.extend(self.stalled_disk.map(|stalled| {
             format!("{stalled}: until it has, exclusive CPUs are given to no new container")
         }));

@@ -409,6 +409,9 @@ impl Families {
         ];
         let help = "Always 1; the configuration in force is in the labels.";
         self.gauges("nri_cpu_manager_config_info", help, [sample(&labels, 1)]);
+        let nothing = u8::from(node.own.config.nothing_to_assign.is_some());
+        let help = "Whether all CPUs of the machine are reserved, so that no container gets exclusive ones.";
+        self.gauge("nri_cpu_manager_nothing_to_assign", help, nothing);
         let stances = [Stance::Assign, Stance::Refuse, Stance::Observe];
         let stances = stances.map(|stance| (stance.name(), u8::from(node.view.stance == stance)));
         let help = "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.";

@@ -124,7 +124,8 @@ pub(super) fn warnings(
     let split = settings.and_then(|settings| config.split_cores(topology, settings));
     let isolated = settings.and_then(|settings| config.isolated_cpus(topology, settings));
     let sizes = settings.and_then(|settings| config.odd_sizes(topology, settings));
-    let on_this_machine = split.iter().chain(&isolated).chain(&sizes);
+    let nothing = config.nothing_to_assign(topology);
+    let on_this_machine = nothing.iter().chain(&split).chain(&isolated).chain(&sizes);
     config.warnings().iter().chain(on_this_machine).map(ToString::to_string).collect()
 }
 

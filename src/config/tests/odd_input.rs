@@ -245,25 +245,6 @@ fn resources_are_those_that_a_kubelet_reserves() {
 }
 
 #[test]
-fn more_reserved_cpus_than_the_machine_has_are_refused() {
-    let with = |amounts: &str| format!("cpuManagerPolicy: static\n{amounts}\n");
-    answers(
-        with("systemReserved: {cpu: 500}"),
-        "line 2: systemReserved: \"500\" is more CPUs than this machine has (8) (did you mean 500m?)",
-    );
-    answers(
-        with("systemReserved: {cpu: 1}\nkubeReserved: {cpu: 8500m}"),
-        "line 3: kubeReserved: \"8500m\" is more CPUs than this machine has (8)",
-    );
-    answers(
-        with("systemReserved: {cpu: 6}\nkubeReserved: {cpu: 2500m}"),
-        "line 2: systemReserved: with both amounts, 8500 thousandths of a CPU are reserved, more than this machine has (8 CPUs)",
-    );
-    // A list takes precedence.
-    assert!(resolve(&with("systemReserved: {cpu: 500}\nreservedSystemCPUs: 0")).is_ok());
-}
-
-#[test]
 fn kubernetes_objects_are_recognised() {
     answers(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  other: x\n  config.yaml: |\n    strict: true\n    # c\n",

@@ -46,6 +46,7 @@ fn warnings(node: &NodeStatus) -> Vec<(&'static str, String)> {
     let source = &node.config_source;
     warnings.extend(source.rejection().map(|text| ("Configuration rejected", text)));
     warnings.extend(source.needs_restart().map(|text| ("Restart needed", text)));
+    warnings.extend(node.nothing_to_assign.clone().map(|text| ("Nothing to assign", text)));
     // The stance to refuse is among the obstacles.
     if node.stance == Stance::Observe.name() {
         warnings.extend(node.why_not_assigning().map(|why| ("Observing only", why.to_owned())));

@@ -110,6 +110,9 @@ pub struct NodeStatus {
     pub rebalance: Option<RebalanceStatus>,
     /// The placement quality of existing containers with exclusive CPUs.
     pub alignment: LiveScore,
+    /// That all CPUs of the machine are reserved, and the effect; `null` if some can be assigned.
+    #[serde(default)]
+    pub nothing_to_assign: Option<String>,
     /// How often the kernel refused a partition for a container.
     pub partition_refusals: u64,
     /// Why the last write of the checkpoint failed; `null` if it succeeded.
@@ -402,6 +405,7 @@ impl NodeStatus {
             moves: moves.map(|(reason, count)| (reason.name().to_owned(), *count)).collect(),
             rebalance: RebalanceStatus::of(node),
             alignment: live_score(view),
+            nothing_to_assign: own.config.nothing_to_assign.clone(),
             partition_refusals: own.partition_refusals,
             checkpoint_error: own.checkpoint_error.clone(),
             cgroups_error: own.cannot_write_groups.clone(),

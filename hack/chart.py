@@ -82,7 +82,7 @@ REFUSED = [
 
 # Values that have to be accepted, and what the plugin's configuration then has.
 ACCEPTED = [
-    ("config: {reservedSystemCPUs: null, kubeReserved: {cpu: 1, pid: 9}}", {"kubeReserved": {"cpu": 1, "pid": 9}}),
+    ("config: {systemReserved: null, kubeReserved: {cpu: 1, pid: 9}}", {"kubeReserved": {"cpu": 1, "pid": 9}}),
     ("config: {reservedSystemCPUs: 3, exposeCPUs: file}", {"reservedSystemCPUs": 3, "exposeCPUs": "file"}),
     ("config: {rebalance: {mode: 'off'}}", {"rebalance": {"mode": "off"}}),
     ("config: {rebalance: {movesPer100Starts: 10, acrossNumaNodes: true, minStay: 60s}}", {}),

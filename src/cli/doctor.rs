@@ -12,9 +12,11 @@ use crate::kubelet::StateFile;
 use crate::view::node::machine_line;
 use cgroups::{CgroupVersion, Hierarchy, ProbeError, binding, probe};
 use clap::Args;
-use cpuset::PartitionType;
+use cpuset::{CpuSet, PartitionType};
 use kernel::{Kernel, Linux};
+use ledger::Policy;
 use nri::{CallError, Configuration, Events, Identity, Plugin, Session};
+use quantity::Quantity;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -34,9 +36,11 @@ pub const DEFAULT_INSTALL: &str = "\
 cpuManagerPolicy: static
 cpuManagerPolicyOptions:
   prefer-align-cpus-by-uncorecache: \"true\"
-reservedSystemCPUs: \"0-1\"
+systemReserved: {cpu: \"2\"}
 exclusivity: auto
 ";
+/// The kubelet's configuration in its directory, where kubeadm and most distributions write it.
+const KUBELET_CONFIG: &str = "config.yaml";
 /// For the runtime to answer; it may be busy with another plugin.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The default socket. In a container a link from `/var/run` to `/run` leads out of the node's root.
@@ -199,6 +203,7 @@ impl Doctor<'_> {
             self.kubelet(),
             self.devices(),
             self.config(),
+            self.reservation(),
             self.exclusivity(),
             self.interrupts(),
         ];
@@ -343,8 +348,7 @@ impl Doctor<'_> {
 
     fn kubelet(&self) -> Diagnosis {
         let directory = self.at(&self.args.kubelet_dir);
-        let settings = read_regular(&directory.join("config.yaml"), LIMIT).unwrap_or_default();
-        let settings: serde_yaml::Value = serde_yaml::from_slice(&settings).unwrap_or_default();
+        let settings = self.kubelet_settings().unwrap_or_default();
         let setting = |name: &str| settings.get(name).and_then(|value| value.as_str());
         let topology = setting("topologyManagerPolicy").filter(|policy| *policy != "none");
         let policy = match read_regular(&directory.join("cpu_manager_state"), LIMIT) {
@@ -384,6 +388,48 @@ impl Doctor<'_> {
         }
     }
 
+    fn kubelet_settings(&self) -> io::Result<serde_yaml::Value> {
+        let file = self.at(&self.args.kubelet_dir).join(KUBELET_CONFIG);
+        let text = read_regular(&file, LIMIT)?;
+        Ok(serde_yaml::from_slice(&text).unwrap_or_default())
+    }
+
+    /// Whether the kubelet reserves as many CPUs as the plugin: the scheduler counts all others.
+    fn reservation(&self) -> Diagnosis {
+        const SUBJECT: &str = "reservation";
+        let (Ok(config), Ok(LoadedMachine { topology, .. })) = (&self.config, &self.machine) else {
+            return Diagnosis::note(SUBJECT, "unknown", "");
+        };
+        let reserved = match config.resolve(topology) {
+            Ok(settings) if settings.policy == Policy::Static => settings.placement.reserved,
+            _ => CpuSet::EMPTY,
+        };
+        if reserved.is_empty() || reserved == topology.online() {
+            return Diagnosis::ok(SUBJECT, "the kubelet needs none: nothing is assigned here");
+        }
+        let file = self.args.kubelet_dir.join(KUBELET_CONFIG);
+        let here = format!("{} ({})", count(reserved.len(), "CPU"), reserved);
+        let needed = reserved.len() as u64 * 1000;
+        let (text, own) = match self.kubelet_settings() {
+            Err(error) => (format!("{here}; that of the kubelet is unknown: {error}"), 0),
+            Ok(settings) => {
+                let KubeletReservation { listed, system, kube } = KubeletReservation::of(&settings);
+                let reserved = listed.unwrap_or(system.saturating_add(kube));
+                if reserved >= needed {
+                    return Diagnosis::ok(SUBJECT, format!("{here}, and in the kubelet as many"));
+                }
+                (format!("{here}, but {} in the kubelet", cpus(reserved)), kube)
+            }
+        };
+        let missing = cpus(needed.saturating_sub(own));
+        let advice = format!(
+            "otherwise the scheduler sends pods for CPUs that no container gets. In {}: systemReserved: \
+             {{cpu: \"{missing}\"}}; then restart the kubelet, which rejects pods that no longer fit: drain a full node first",
+            file.display()
+        );
+        Diagnosis::note(SUBJECT, text, &advice)
+    }
+
     fn devices(&self) -> Diagnosis {
         let gpus = topology::sysfs::gpus(&*self.kernel, &self.at("/proc"), &self.at("/sys"));
         let socket = self.at(&self.args.kubelet_dir).join("pod-resources/kubelet.sock");
@@ -418,6 +464,9 @@ impl Doctor<'_> {
             Err(error) => Err(error.to_string()),
         };
         let mut warnings: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+        let machine = self.machine.as_ref().ok();
+        let nothing = machine.and_then(|machine| config.nothing_to_assign(&machine.topology));
+        warnings.extend(nothing.map(|warning| warning.to_string()));
         let counts_memory = resolved.as_ref().is_ok_and(|settings| settings.memory.is_some());
         if counts_memory
             && self.has_huge_pages()
@@ -517,6 +566,40 @@ impl Doctor<'_> {
             },
         }
     }
+}
+
+/// What a kubelet's configuration reserves, in thousandths of a CPU.
+struct KubeletReservation {
+    /// The size of its list of CPUs, which takes precedence over the amounts.
+    listed: Option<u64>,
+    system: u64,
+    kube: u64,
+}
+
+impl KubeletReservation {
+    fn of(settings: &serde_yaml::Value) -> KubeletReservation {
+        let amount = |field: &str| {
+            let cpu = settings.get(field).and_then(|amounts| amounts.get("cpu"))?;
+            let text = match cpu {
+                serde_yaml::Value::String(text) => text.clone(),
+                serde_yaml::Value::Number(number) => number.to_string(),
+                _ => return None,
+            };
+            Quantity::parse(&text).ok().map(Quantity::milli)
+        };
+        let list = settings.get("reservedSystemCPUs").and_then(|list| list.as_str());
+        let list = list.and_then(|list| list.parse::<CpuSet>().ok());
+        KubeletReservation {
+            listed: list.filter(|cpus| !cpus.is_empty()).map(|cpus| cpus.len() as u64 * 1000),
+            system: amount("systemReserved").unwrap_or(0),
+            kube: amount("kubeReserved").unwrap_or(0),
+        }
+    }
+}
+
+/// Thousandths of a CPU, as a quantity of Kubernetes.
+fn cpus(milli: u64) -> String {
+    if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
 }
 
 fn read_config(args: &DoctorArgs) -> Result<Config, ConfigError> {

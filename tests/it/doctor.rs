@@ -126,11 +126,16 @@ fn without_a_file_the_configuration_of_the_default_install_is_checked() {
     let fits =
         "ok configuration that of the default install fits this node; --config FILE checks another";
     assert_eq!(line(&text, "configuration"), fits);
-    write(small.path(), "sys/devices/system/cpu/online", "4-31\n");
+    write(small.path(), "sys/devices/system/cpu/online", "30-31\n");
     let (text, _) = examined(small.path(), &[]);
-    let refused = line(&text, "configuration");
-    let expected = "PROBLEM configuration configuration of the default install, line 4";
-    assert!(refused.starts_with(expected), "{refused}");
+    let noted = line(&text, "configuration");
+    let expected = format!(
+        "{} line 4: systemReserved: 2 CPUs are reserved, and this machine has 2, so none",
+        fits.replacen("ok", "note", 1)
+    );
+    assert!(noted.starts_with(&expected), "{noted}");
+    let none = "ok reservation the kubelet needs none: nothing is assigned here";
+    assert_eq!(line(&text, "reservation"), none);
 
     // The same settings as the manifest's.
     let base: serde_yaml::Value =
@@ -139,6 +144,38 @@ fn without_a_file_the_configuration_of_the_default_install_is_checked() {
         serde_yaml::from_str(base["data"]["config.yaml"].as_str().unwrap()).unwrap();
     let compiled: serde_yaml::Value = serde_yaml::from_str(doctor::DEFAULT_INSTALL).unwrap();
     assert_eq!(shipped, compiled);
+}
+
+#[test]
+fn the_kubelet_has_to_reserve_as_many_cpus() {
+    let node = node();
+    let reservation = |kubelet: &str| {
+        write(node.path(), "var/lib/kubelet/config.yaml", kubelet);
+        line(&examined(node.path(), &[]).0, "reservation")
+    };
+    let enough = "ok reservation 2 CPUs (0-1), and in the kubelet as many";
+    for kubelet in [
+        "systemReserved: {cpu: 2}\n",
+        "systemReserved: {cpu: 1500m}\nkubeReserved: {cpu: \"0.5\"}\n",
+        "reservedSystemCPUs: 0-1,4\nsystemReserved: {cpu: 1}\n",
+    ] {
+        assert_eq!(reservation(kubelet), enough, "{kubelet}");
+    }
+    for (kubelet, has, lines) in [
+        ("cpuManagerPolicy: none\n", "0", "systemReserved: {cpu: \"2\"}"),
+        ("systemReserved: {cpu: 500m, memory: 1Gi}\n", "500m", "systemReserved: {cpu: \"2\"}"),
+        ("kubeReserved: {cpu: 60m}\n", "60m", "systemReserved: {cpu: \"1940m\"}"),
+        ("reservedSystemCPUs: \"0\"\n", "1", "systemReserved: {cpu: \"2\"}"),
+    ] {
+        let noted = reservation(kubelet);
+        let expected = format!("note reservation 2 CPUs (0-1), but {has} in the kubelet otherwise");
+        assert!(noted.starts_with(&expected), "{noted}");
+        assert!(noted.contains(&format!("In /var/lib/kubelet/config.yaml: {lines};")), "{noted}");
+    }
+    fs::remove_file(node.path().join("var/lib/kubelet/config.yaml")).unwrap();
+    let unknown = line(&examined(node.path(), &[]).0, "reservation");
+    let expected = "note reservation 2 CPUs (0-1); that of the kubelet is unknown: ";
+    assert!(unknown.starts_with(expected), "{unknown}");
 }
 
 /// The plugin's own container has the host's files below `/host` (overlay `quiet`).
@@ -223,7 +260,7 @@ fn a_socket_without_a_runtime_is_a_problem() {
 fn programs_get_one_document() {
     let (text, _) = examined(node().path(), &["--output", "json"]);
     let findings: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-    assert_eq!(findings.len(), 11);
+    assert_eq!(findings.len(), 12);
     let machine = &findings[0];
     assert_eq!((&machine["subject"], &machine["severity"]), (&"machine".into(), &"ok".into()));
     assert!(findings.iter().any(|one| one["severity"] == "problem" && one["advice"].is_string()));

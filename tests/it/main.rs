@@ -40,6 +40,7 @@ mod reference;
 mod runner;
 mod simulate;
 mod simulate_live;
+mod small_machines;
 mod status;
 #[allow(dead_code, reason = "other test programs use the rest")]
 #[path = "../support/mod.rs"]

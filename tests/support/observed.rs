@@ -61,6 +61,15 @@ impl ObservedDaemon {
         ObservedDaemon::make(&machine, config, true, None, |_| ()).connect_and_list().await
     }
 
+    /// As [`ObservedDaemon::following`], on a machine whose files `prepare` completes.
+    pub(crate) async fn following_on(
+        machine: &Machine,
+        config: &str,
+        prepare: impl FnOnce(&Paths),
+    ) -> ObservedDaemon {
+        ObservedDaemon::make(machine, config, true, None, prepare).connect_and_list().await
+    }
+
     fn make(
         machine: &Machine,
         config: &str,

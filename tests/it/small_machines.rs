@@ -1,0 +1,159 @@
+//! Machines on which nothing is left to assign: the default install starts on them, and says so.
+
+use crate::support::events::{create, local};
+use crate::support::observed::ObservedDaemon;
+use ledger::Qos;
+use nri_cpu_manager::cli::doctor::DEFAULT_INSTALL;
+use nri_cpu_manager::cli::status::text;
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::picture::text::Style;
+use std::fs;
+use std::time::Duration;
+use topology::synthetic::Machine;
+
+const PLAIN: Style = Style { width: 80, colour: false };
+
+fn machine(cores: usize, threads: usize) -> Machine {
+    Machine { cores, threads, ..Machine::default() }
+}
+
+fn nothing(status: &Status) -> &str {
+    status.node.as_ref().unwrap().nothing_to_assign.as_deref().unwrap_or_default()
+}
+
+fn in_force(status: &Status) -> (&str, String) {
+    let node = status.node.as_ref().unwrap();
+    (&node.config.cpu_manager_policy, node.cpus.reserved.to_string())
+}
+
+/// Cores and threads, and the policy in force with the reserved CPUs: with SMT, one core.
+const MACHINES: [(usize, usize, &str, &str); 6] = [
+    (1, 1, "none", ""),
+    (1, 2, "none", ""),
+    (2, 1, "none", ""),
+    (2, 2, "static", "0-1"),
+    (4, 1, "static", "0-1"),
+    (4, 2, "static", "0-1"),
+];
+
+#[tokio::test]
+async fn the_default_install_starts_on_machines_of_every_size() {
+    for (cores, threads, policy, reserved) in MACHINES {
+        local(async move {
+            let config = format!("{DEFAULT_INSTALL}kubeletStateDir: \"\"\n");
+            let machine = machine(cores, threads);
+            let daemon = ObservedDaemon::connected_on(&machine, &config).await;
+            let status = daemon.status().await;
+            let shape = format!("{cores} cores with {threads} threads");
+            assert!(status.ready, "{shape}: {:?}", status.obstacles);
+            assert_eq!(in_force(&status), (policy, reserved.to_owned()), "{shape}");
+            let says = nothing(&status);
+            assert_eq!(says.is_empty(), policy == "static", "{shape}: {says}");
+            let text = text(&status, PLAIN);
+            assert!(text.contains(says), "{shape}: {text}");
+            let created = daemon.event(create("a", Qos::Guaranteed, 1000)).await.unwrap();
+            assert_eq!(created.setting.is_some(), policy == "static", "{shape}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn strict_refuses_what_cannot_be_exclusive() {
+    local(async {
+        let config = format!("{DEFAULT_INSTALL}kubeletStateDir: \"\"\nstrict: true\n");
+        let daemon = ObservedDaemon::connected_on(&machine(1, 1), &config).await;
+        let status = daemon.status().await;
+        assert!(status.ready, "{:?}", status.obstacles);
+        assert!(nothing(&status).contains("strict refuses containers"), "{}", nothing(&status));
+        let refused = daemon.create("a", Qos::Guaranteed, 1000).await.unwrap_err();
+        assert!(refused.contains("requested=1, available=0"), "{refused}");
+        daemon.create("b", Qos::Burstable, 500).await.unwrap();
+        daemon.create("c", Qos::Guaranteed, 500).await.unwrap();
+    })
+    .await;
+}
+
+/// Whatever is reserved on whatever machine, the plugin starts, and assigns CPUs exactly where some
+/// are left.
+#[test]
+fn every_amount_fits_every_machine() {
+    for (cores, threads) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 2), (8, 4)] {
+        let topology = machine(cores, threads).topology().unwrap();
+        let online = topology.online().len() as u64;
+        for milli in [1, 500, 1000, 1500, 2000, 3000, 7001, 500_000, u64::MAX / 2] {
+            for strict in [false, true] {
+                let text = format!(
+                    "cpuManagerPolicy: static\nsystemReserved: {{cpu: {milli}m}}\nstrict: {strict}\n"
+                );
+                let config = Config::parse("config.yaml", &text).unwrap();
+                let settings = config.resolve(&topology).unwrap();
+                let needed = milli.div_ceil(1000);
+                let is_left = needed < online;
+                let case = format!("{milli}m of {online} CPUs, strict {strict}");
+                let nothing = config.nothing_to_assign(&topology);
+                assert_eq!(nothing.is_none(), is_left, "{case}");
+                let assigns = settings.policy == ledger::Policy::Static;
+                assert_eq!(assigns, is_left || strict, "{case}");
+                if assigns {
+                    let reserved = settings.placement.reserved.len() as u64;
+                    assert_eq!(reserved, needed.min(online), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// A virtual machine gets CPUs while it runs.
+#[tokio::test]
+async fn a_machine_that_grows_gets_something_to_assign() {
+    local(async {
+        let config = format!("{DEFAULT_INSTALL}kubeletStateDir: \"\"\n");
+        let daemon = ObservedDaemon::connected_on(
+            &Machine { offline: "2-3".parse().unwrap(), ..machine(4, 1) },
+            &config,
+        )
+        .await;
+        assert_eq!(in_force(&daemon.status().await), ("none", String::new()));
+        let files = crate::support::fake_sysfs::files(&machine(4, 1).facts().unwrap());
+        crate::support::fake_sysfs::write(&daemon.paths.sysfs_root, &files);
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
+        let status = daemon.status().await;
+        assert_eq!((in_force(&status), nothing(&status)), (("static", "0-1".to_owned()), ""));
+    })
+    .await;
+}
+
+/// Without a restart, as `exclusivity: auto` chooses at a start.
+#[tokio::test]
+async fn a_policy_that_begins_while_running_gets_the_best_mechanism() {
+    local(async {
+        let none = "kubeletStateDir: \"\"\nexclusivity: groups\n";
+        let daemon = ObservedDaemon::following_on(&machine(8, 1), none, |paths| {
+            let root = &paths.cgroup_root;
+            fs::remove_dir_all(root).unwrap();
+            fs::create_dir(root).unwrap();
+            fs::write(root.join("cgroup.controllers"), "cpuset cpu\n").unwrap();
+            fs::write(root.join("cgroup.procs"), "").unwrap();
+        })
+        .await;
+        let mechanism = |status: &Status| status.node.as_ref().unwrap().config.exclusivity.clone();
+        assert_eq!(mechanism(&daemon.status().await), "runtime");
+        daemon.swap_config(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{none}"));
+        let followed = async {
+            loop {
+                let status = daemon.status().await;
+                if in_force(&status).0 == "static" {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let status = tokio::time::timeout(Duration::from_secs(20), followed).await.unwrap();
+        assert_eq!(mechanism(&status), "groups");
+        let source = &status.node.as_ref().unwrap().config_source;
+        assert_eq!(source.waiting_for_restart, [""; 0]);
+    })
+    .await;
+}

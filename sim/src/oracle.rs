@@ -246,6 +246,7 @@ impl Oracle {
             || line.contains("strict: true")
             || line.contains(": should have CPU")
             || line.contains(": too many ")
+            || line.starts_with("pods wait for CPUs after several refusals")
             || line.contains(", so none is left to assign: ")
             || line.starts_with("sim");
         if self.distrust.is_none() && self.is_groundless(line) {

@@ -4,6 +4,7 @@ use super::client::{self, ClientError};
 use super::output::{Color, Drawing, offer, overrides, show, table};
 use super::{NamespaceArgs, UsageError};
 use crate::serve::page;
+use crate::view::lack_of_cpus;
 use crate::view::noise::{heaviest, verdicts};
 use crate::view::picture::{Picture, Usage, text as drawn};
 use crate::view::status::{
@@ -319,6 +320,9 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     write_rebalance(f, node)?;
     if node.partition_refusals > 0 {
         writeln!(f, "refused by the kernel: {}", count(node.partition_refusals, "time"))?;
+    }
+    if node.pods_lacking_cpus > 0 && node.nothing_to_assign.is_none() {
+        writeln!(f, "lacking:  {}: {}", node.pods_lacking_cpus, lack_of_cpus(node.cpus.reserved))?;
     }
     write_records(f, "refused", &node.refusals)?;
     write_records(f, "troubles", &node.troubles)

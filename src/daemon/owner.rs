@@ -27,6 +27,7 @@ use crate::config::Reading;
 use crate::edge::{Refusal, Response, Subscriptions};
 use crate::verify::Drift;
 use crate::view::counters::{CreateOutcome, EventKind, STRICT};
+use crate::view::lack_of_cpus;
 use cgroups::{Scope, Watched};
 use cpuset::CpuSet;
 use ledger::environment::environment;
@@ -452,6 +453,7 @@ impl Owner {
             Err(rejection) => {
                 let placement = &self.ledger.settings().placement;
                 self.record.counters.rejected(call.kind, &rejection, placement);
+                self.log_lack();
                 return self.refuse(call, Refusal(rejection.to_string()));
             }
         };
@@ -465,6 +467,14 @@ impl Owner {
         let resized =
             if decision.creation.is_none() { Some(decision.container.clone()) } else { None };
         self.keep(call, notes, Handled::Decision(decision), resized, is_exclusive);
+    }
+
+    /// Logs why pods may lack CPUs.
+    fn log_lack(&mut self) {
+        let reserved = self.ledger.settings().placement.reserved;
+        if self.ledger.lacks_cpus() && self.config.state.nothing_to_assign.is_none() {
+            self.log_repeated(Level::Warn, &lack_of_cpus(reserved));
+        }
     }
 
     /// Has the ledger record what the runtime reports.

@@ -362,6 +362,8 @@ impl Families {
         let help = "Containers that exist, by where they run.";
         self.gauges("nri_cpu_manager_containers", help, by("state", containers));
         self.gauge("nri_cpu_manager_pods", "Pods that exist.", view.pods);
+        let help = "Pods that wait for exclusive CPUs after several refusals for lack of CPUs.";
+        self.gauge("nri_cpu_manager_pods_lacking_cpus", help, view.pods_lacking_cpus);
     }
 
     /// Nothing where memory is not counted.

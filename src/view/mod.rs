@@ -19,6 +19,8 @@ pub mod status;
 pub(crate) use counters::Counters;
 pub use health::Health;
 pub(crate) use history::History;
-pub(crate) use node::{GroupBound, KubeletDevices, LastPlan, NodeFigures, OwnFigures};
+pub(crate) use node::{
+    GroupBound, KubeletDevices, LastPlan, NodeFigures, OwnFigures, lack_of_cpus,
+};
 pub use node::{Link, NodeView};
 pub use status::Status;

@@ -145,6 +145,16 @@ pub struct GroupBound {
     pub removal: String,
 }
 
+/// The likely cause of pods that are refused again and again for lack of CPUs, with the remedy.
+pub(crate) fn lack_of_cpus(reserved: CpuSet) -> String {
+    format!(
+        "pods wait for CPUs after several refusals: the scheduler counts CPUs that are reserved here, unless the kubelet \
+         reserves {} too (systemReserved: {{cpu: \"{}\"}})",
+        reserved.len(),
+        reserved.len()
+    )
+}
+
 impl OwnFigures {
     /// The CPUs of other programs' partitions.
     pub fn foreign(&self) -> CpuSet {

@@ -1,8 +1,9 @@
 //! Machines on which nothing is left to assign: the default install starts on them, and says so.
 
-use crate::support::events::{create, local};
+use crate::support::events::{create, local, pod_and_container};
 use crate::support::observed::ObservedDaemon;
-use ledger::Qos;
+use cpuset::CgroupPath;
+use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::cli::doctor::DEFAULT_INSTALL;
 use nri_cpu_manager::cli::status::text;
 use nri_cpu_manager::config::Config;
@@ -71,6 +72,34 @@ async fn strict_refuses_what_cannot_be_exclusive() {
         assert!(refused.contains("requested=1, available=0"), "{refused}");
         daemon.create("b", Qos::Burstable, 500).await.unwrap();
         daemon.create("c", Qos::Guaranteed, 500).await.unwrap();
+    })
+    .await;
+}
+
+/// The scheduler counts reserved CPUs unless the kubelet reserves as many.
+#[tokio::test]
+async fn pods_that_are_refused_again_for_lack_of_cpus_are_counted() {
+    local(async {
+        let config = format!("{DEFAULT_INSTALL}kubeletStateDir: \"\"\n");
+        let daemon = ObservedDaemon::connected_on(&machine(4, 1), &config).await;
+        let lacking = async || daemon.status().await.node.unwrap().pods_lacking_cpus;
+        daemon.create("a", Qos::Guaranteed, 1000).await.unwrap();
+        let (mut pod, container) = pod_and_container("b", Qos::Guaranteed, 2000);
+        pod.cgroup = CgroupPath::new("/kubepods/b");
+        fs::create_dir_all(daemon.paths.cgroup_root.join("cpuset/kubepods/b")).unwrap();
+        let creation = Admission::Create { pod, container };
+        for expected in [0, 1, 1] {
+            daemon.event(creation.clone()).await.unwrap_err();
+            assert_eq!(lacking().await, expected);
+        }
+        let shown = text(&daemon.status().await, PLAIN);
+        let cause = "lacking:  1: pods wait for CPUs after several refusals: the scheduler counts CPUs \
+                     that are reserved here, unless the kubelet reserves 2 too (systemReserved: {cpu: \"2\"})";
+        assert!(shown.contains(cause), "{shown}");
+        let (pod, _) = pod_and_container("a", Qos::Guaranteed, 1000);
+        daemon.event(Event::StopPod(pod.sandbox)).await.unwrap();
+        daemon.event(creation).await.unwrap();
+        assert_eq!(lacking().await, 0);
     })
     .await;
 }

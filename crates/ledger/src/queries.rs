@@ -27,6 +27,11 @@ impl Ledger {
         &self.node.settings
     }
 
+    /// Whether a pod waits for CPUs after several refusals for lack of them.
+    pub fn lacks_cpus(&self) -> bool {
+        self.books.pods().any(|(_, pod)| pod.lacks_cpus)
+    }
+
     /// Whether the container stays on CPUs that another program has set for it.
     pub fn is_left_alone(&self, id: &ContainerId) -> bool {
         self.books.find(id).is_some_and(|container| container.entry.left_alone.is_some())

@@ -38,6 +38,8 @@ pub struct View {
     /// The most containers that may move at once.
     pub most_moves: usize,
     pub pods: usize,
+    /// Pods that were refused for lack of CPUs at least twice, and that wait for some.
+    pub pods_lacking_cpus: usize,
     /// The shared pool: online CPUs that are exclusive to no container or pod, without the isolated
     /// ones, and without the reserved ones under strict reservation.
     pub pool: CpuSet,
@@ -156,6 +158,7 @@ impl View {
             spare_moves: rebalance.map_or(0, |rebalance| books.moves.spare_moves(rebalance)),
             most_moves: rebalance.map_or(0, |rebalance| books.moves.burst(rebalance)),
             pods: books.pods().len(),
+            pods_lacking_cpus: books.pods().filter(|(_, pod)| pod.lacks_cpus).count(),
             pool: pool.cpus,
             exclusive: node.exclusive(books),
             free: node.free_without_pod_option(books),

@@ -32,6 +32,14 @@ pub struct Request {
     pub settings: PlacementSettings,
 }
 
+impl Request {
+    /// Whether it asks for more CPUs than are left, wherever these lie.
+    pub fn exceeds_free(&self, machine: &Topology) -> bool {
+        let left = self.settings.isolated.allowed(machine, &(self.free | self.reuse.cpus));
+        self.cpus.saturating_add(self.promised) > left.len()
+    }
+}
+
 /// CPUs that the pod holds and that none of its containers uses: mostly those of ended init
 /// containers. The container uses them again where the result is no worse than with free ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

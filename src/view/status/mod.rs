@@ -113,6 +113,9 @@ pub struct NodeStatus {
     /// That all CPUs of the machine are reserved, and the effect; `null` if some can be assigned.
     #[serde(default)]
     pub nothing_to_assign: Option<String>,
+    /// Pods that were refused for lack of CPUs at least twice, and that wait for some.
+    #[serde(default)]
+    pub pods_lacking_cpus: usize,
     /// How often the kernel refused a partition for a container.
     pub partition_refusals: u64,
     /// Why the last write of the checkpoint failed; `null` if it succeeded.
@@ -406,6 +409,7 @@ impl NodeStatus {
             rebalance: RebalanceStatus::of(node),
             alignment: live_score(view),
             nothing_to_assign: own.config.nothing_to_assign.clone(),
+            pods_lacking_cpus: view.pods_lacking_cpus,
             partition_refusals: own.partition_refusals,
             checkpoint_error: own.checkpoint_error.clone(),
             cgroups_error: own.cannot_write_groups.clone(),

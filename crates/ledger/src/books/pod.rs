@@ -27,6 +27,8 @@ pub(crate) struct PodEntry {
     /// Whether it keeps no CPUs free for later containers, because its last container was refused
     /// or all are gone. Otherwise two pods that wait for the same CPUs would block each other.
     pub(crate) promises_nothing: bool,
+    /// Whether its last container was refused for lack of CPUs, and again when it was tried again.
+    pub(crate) lacks_cpus: bool,
     /// The NUMA affinity of its last exclusive CPUs, and [`PodEntry::demand`] at that time. In pod
     /// scope its other containers get the same affinity.
     pub(crate) affinity: Option<(usize, Hint)>,
@@ -54,6 +56,7 @@ impl PodEntry {
             resized: false,
             containers: BTreeMap::new(),
             promises_nothing: false,
+            lacks_cpus: false,
             affinity: None,
             opted_out: false,
             pool: PoolKind::General,

@@ -40,7 +40,10 @@ pub(crate) fn create(
             }
         }
         Some(Err((rejection, request))) => {
+            let lacks =
+                request.as_ref().is_some_and(|request| request.exceeds_free(&node.topology));
             if let Some(pod) = books.pod_mut(&uid) {
+                pod.lacks_cpus = lacks && pod.promises_nothing;
                 pod.promises_nothing = true;
             }
             books.note_refused(&uid, container, &rejection, request);
@@ -124,6 +127,7 @@ fn enter(
             Grant::OfPod(share) => notes = share.enter(pod, subject),
         }
         pod.promises_nothing = false;
+        pod.lacks_cpus = false;
         if let Some(entry) = pod.container_mut(&container.name) {
             entry.keep_idle(margin);
             if let Some(before) = before {

@@ -322,7 +322,7 @@ impl Ledger {
             Event::Synchronize { pods, containers } => {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
-                self.books.journal.installing = false;
+                self.books.journal.installing &= !self.node.assigns();
                 outcome.adopted = true;
                 outcome.claims = true;
             }
@@ -466,6 +466,7 @@ impl Ledger {
             // CPUs that the kubelet or another plugin set meanwhile have ended the claim.
             let set = |entry: &ContainerEntry| entry.claim().or(entry.applied.certain_cpus());
             adopt::readopt(&self.node, &mut self.books, kubelet, set);
+            self.books.journal.installing = false;
         }
         adopts
     }

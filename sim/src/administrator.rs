@@ -251,6 +251,23 @@ impl World {
         true
     }
 
+    pub fn note_mode(&mut self) {
+        let observes = self.usable.observes();
+        if observes != self.oracle.observes_since.is_some() {
+            self.note_all_memory_adopted();
+        }
+        self.oracle.follow_mode(observes, self.now, self.now + Duration::from_secs(25));
+    }
+
+    /// Checks that a plugin that observes sets no CPUs. Answers may be older than the mode.
+    pub fn check_observer(&mut self, serial: Serial) {
+        let settled = Duration::from_secs(5);
+        if self.oracle.observes_since.is_some_and(|since| since + settled < self.now) {
+            let text = self.describe(serial);
+            self.fail(format!("{text} gets CPUs from a plugin that observes"));
+        }
+    }
+
     /// Removes the plugin from the node and installs it again: with or without `uninstall`, and with or
     /// without its state.
     pub fn uninstall(&mut self, dice: &mut Dice) {

@@ -176,7 +176,7 @@ impl Oracle {
     }
 
     /// Records whether the configuration in force says to observe.
-    fn follow_mode(&mut self, observes: bool, now: Duration, until: Duration) {
+    pub fn follow_mode(&mut self, observes: bool, now: Duration, until: Duration) {
         if observes == self.observes_since.is_some() {
             return;
         }
@@ -305,23 +305,6 @@ impl World {
     pub fn note_adopted_memory(&mut self, id: PodId) {
         if let Some(pod) = self.pods.get(&id).filter(|pod| pod.is_guaranteed()) {
             self.oracle.adopted_memory.insert(pod.uid());
-        }
-    }
-
-    pub fn note_mode(&mut self) {
-        let observes = self.usable.observes();
-        if observes != self.oracle.observes_since.is_some() {
-            self.note_all_memory_adopted();
-        }
-        self.oracle.follow_mode(observes, self.now, self.now + Duration::from_secs(25));
-    }
-
-    /// Checks that a plugin that observes sets no CPUs. Answers may be older than the mode.
-    pub fn check_observer(&mut self, serial: Serial) {
-        let settled = Duration::from_secs(5);
-        if self.oracle.observes_since.is_some_and(|since| since + settled < self.now) {
-            let text = self.describe(serial);
-            self.fail(format!("{text} gets CPUs from a plugin that observes"));
         }
     }
 

@@ -362,8 +362,8 @@ fn saved_machines_are_read_back_and_wrong_arguments_are_named() {
         &["unknown machine \"nothing\"", "topology --list"],
     );
     has(
-        &error(&["--topology", "core:2", "--config", &config, "--workload", &pods]),
-        &["packed.yaml", "all online CPUs (0-1) are reserved"],
+        &error(&["--topology", "core:1", "--config", &config, "--workload", &pods]),
+        &["packed.yaml", "CPU 1 does not exist"],
     );
     has(
         &error(&["--topology", "kep-4800", "--config", &config, "--workload", &config]),

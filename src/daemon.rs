@@ -57,6 +57,7 @@ mod start;
 mod step;
 mod suspects;
 mod threads;
+mod trial;
 mod validation;
 
 pub use checks::{CheckPass, Findings};
@@ -69,6 +70,7 @@ pub use quieting::{QuietOutcome, QuietPass};
 pub use start::{Machine, NodeAccess};
 pub use step::{CallId, Effect, Input};
 pub use threads::{Clients, Threads, check_addresses, runtime};
+pub use trial::Trial;
 
 use crate::worker::Worker;
 use log::Level;

@@ -3,20 +3,17 @@
 //! It locks and writes nothing: a plugin may be running, with this file or another.
 
 mod report;
-mod trial;
 
-pub use report::{
-    AssignmentEffect, AssignmentReport, CheckReport, Outlook, OverrideReport, SettingsReport,
-};
+pub use report::{CheckReport, OverrideReport, SettingsReport};
 
 use super::client;
 use super::input;
 use super::machine::{self, NodeArgs};
-use super::output::{Output, show, wrapped};
-use crate::checkpoint;
+use super::output::{Output, overrides, show, wrapped};
 use crate::config::{self, Config, FromKubelet};
 use crate::exclusivity::{Access, quiet_roots};
-use crate::view::Status;
+use crate::serve::endpoint::TRY;
+use crate::view::outlook::Outlook;
 use clap::Args;
 use kernel::Linux;
 use std::error::Error;
@@ -30,13 +27,16 @@ pub struct CheckConfigArgs {
     pub file: PathBuf,
     /// FILE is a kubelet's configuration (YAML or JSON): print the block of it for this plugin, and on
     /// standard error what is left out
-    #[arg(long, conflicts_with_all = ["state_dir", "sysfs_root", "topology", "output"])]
+    #[arg(long, conflicts_with_all = ["live", "sysfs_root", "topology", "output"])]
     pub kubelet: bool,
     #[command(flatten)]
     pub node: NodeArgs,
-    /// A plugin's state directory: also show the effect on its containers
-    #[arg(long, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
+    /// Ask the plugin that runs on this node, and show what would change for its containers
+    #[arg(long, conflicts_with = "topology")]
+    pub live: bool,
+    /// The plugin's state directory, for --live
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager", requires = "live")]
+    pub state_dir: PathBuf,
     /// Where sysfs is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
@@ -95,18 +95,7 @@ fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
     let node = args.node.identity();
     let here = args.node.pick(&document)?;
     let settings = here.resolve(&topology)?;
-    let outlook = match &args.state_dir {
-        None => None,
-        Some(dir) => {
-            let claims =
-                checkpoint::read(dir).map_err(|error| format!("{error}. Check --state-dir"))?;
-            if claims.is_none() && !dir.is_dir() {
-                return Err(format!("no directory {}. Check --state-dir", dir.display()).into());
-            }
-            let after = trial::after(&topology, &settings, claims.unwrap_or_default());
-            Some(Outlook { shared_now: shared_now(dir), ..after })
-        }
-    };
+    let outlook = if args.live { Some(outlook(args, &here)?) } else { None };
     let mut warnings = report::warnings(&here, &topology, Some(&settings));
     warnings.extend(here.not_used().iter().map(ToString::to_string));
     let mut overrides = Vec::new();
@@ -139,9 +128,17 @@ fn interrupts(args: &CheckConfigArgs) -> Option<String> {
     Some(Access::read(&Linux, &roots).to_string())
 }
 
-/// The shared pool of the plugin that runs with this state directory, if one does.
-fn shared_now(dir: &Path) -> Option<String> {
-    let answer = client::ask(dir, "/status").ok()?;
-    let status: Status = client::read(&answer).ok()?;
-    Some(status.node?.cpus.shared.to_string())
+/// What the running plugin says that `here` would change.
+fn outlook(args: &CheckConfigArgs, here: &Config) -> Result<Outlook, Box<dyn Error>> {
+    let answer = client::ask_about(&args.state_dir, TRY, here.text())?;
+    let outlook: Outlook = client::read(&answer)?;
+    if outlook.overrides != here.applied_lines() {
+        let node = outlook.node.map_or_else(|| "without a name".to_owned(), |name| name);
+        let why = format!(
+            "the plugin runs on node {node}, and other overrides of this file apply there{}: give its --node-name and --node-labels",
+            overrides(&outlook.overrides)
+        );
+        return Err(why.into());
+    }
+    Ok(outlook)
 }

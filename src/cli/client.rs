@@ -37,10 +37,22 @@ pub enum ClientError {
 
 /// Sends a request for `target` and returns the body of the answer.
 pub fn ask(state_dir: &Path, target: &str) -> Result<String, ClientError> {
+    answer(state_dir, &format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+}
+
+/// As [`ask`], with a body.
+pub fn ask_about(state_dir: &Path, target: &str, body: &str) -> Result<String, ClientError> {
+    let length = body.len();
+    let head =
+        format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+    answer(state_dir, &(head + body))
+}
+
+fn answer(state_dir: &Path, request: &str) -> Result<String, ClientError> {
     let path = state_dir.join(SOCKET);
     let stream =
         UnixStream::connect(&path).map_err(|source| ClientError::Connect { path, source })?;
-    let answer = exchange(stream, target, TIMEOUT)?;
+    let answer = exchange(stream, request, TIMEOUT)?;
     let (head, body) =
         answer.split_once("\r\n\r\n").ok_or(ErrorKind::UnexpectedEof).map_err(io::Error::from)?;
     match head.split(' ').nth(1) {
@@ -52,12 +64,11 @@ pub fn ask(state_dir: &Path, target: &str) -> Result<String, ClientError> {
 /// The whole answer. `timeout` is for each single read or write.
 fn exchange(
     mut stream: UnixStream,
-    target: &str,
+    request: &str,
     timeout: Duration,
 ) -> Result<String, ClientError> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
-    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut answer = String::new();
     let sent = stream.write_all(request.as_bytes());
     match sent.and_then(|()| stream.read_to_string(&mut answer)) {
@@ -121,11 +132,11 @@ mod tests {
     #[test]
     fn a_plugin_that_is_stopped_or_ends_gives_an_error() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let error = exchange(ours, "/status", Duration::from_millis(10)).unwrap_err().to_string();
+        let error = exchange(ours, "", Duration::from_millis(10)).unwrap_err().to_string();
         assert_eq!(error, "no answer from the plugin for 10 s: it may be stopped or busy");
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let error = exchange(ours, "/status", Duration::from_millis(10)).unwrap_err().to_string();
+        let error = exchange(ours, "", Duration::from_millis(10)).unwrap_err().to_string();
         assert!(error.starts_with("no answer from the plugin: "), "{error}");
     }
 }

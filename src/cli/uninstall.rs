@@ -1,13 +1,15 @@
 //! `nri-cpu-manager uninstall`: undoes the plugin's changes to cgroups, interrupts and latency
 //! knobs, for its removal from a node.
 
-use super::output::stay;
+use super::client;
+use super::output::{show, stay, wrapped};
 use crate::checkpoint::{self, StateDir, StateError};
 use crate::disk::Disk;
 use crate::exclusivity::{lifted_quotas, open_records, open_steering, quiet_roots};
 use crate::files;
 use crate::kubelet;
-use crate::serve::endpoint::SOCKET;
+use crate::serve::endpoint::{CONTAINERS, SOCKET, TRY_UNINSTALL};
+use crate::view::outlook::Outlook;
 use cgroups::{Hierarchy, Undone, undo};
 use clap::Args;
 use kernel::Linux;
@@ -25,6 +27,9 @@ pub struct UninstallArgs {
     /// containers, and restore the CFS quotas of those that had exclusive CPUs
     #[arg(long)]
     pub containers: bool,
+    /// Change nothing: ask the plugin that runs on this node what would change for its containers
+    #[arg(long, conflicts_with = "stay")]
+    pub dry_run: bool,
     /// Wait for SIGTERM or SIGINT after the work is done: for a DaemonSet, whose pods must not end
     #[arg(long)]
     pub stay: bool,
@@ -50,8 +55,18 @@ pub struct UninstallArgs {
 }
 
 pub fn run(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    if args.dry_run {
+        return dry_run(args, out);
+    }
     uninstall(args, out)?;
     if args.stay { Ok(stay(out)?) } else { Ok(()) }
+}
+
+fn dry_run(args: &UninstallArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let query = if args.containers { format!("?{CONTAINERS}") } else { String::new() };
+    let answer = client::ask(&args.state_dir, &format!("{TRY_UNINSTALL}{query}"))?;
+    let outlook: Outlook = client::read(&answer)?;
+    Ok(show(out, &wrapped(&outlook.to_string()))?)
 }
 
 /// What a plugin that was killed leaves in its state directory, and only a running one needs.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The log repeats after this time that the kubelet's own CPU manager is active.
 const REMINDER: Duration = Duration::from_secs(600);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KubeletWatch {
     detector: ActivityDetector,
     /// When the log last said that the kubelet's CPU manager is active. Without a state file every
@@ -38,6 +38,12 @@ impl KubeletWatch {
     ) -> Option<Event> {
         let change = self.detector.change_mode(config.mode());
         self.follow(change, policy, now)
+    }
+
+    /// The event of [`KubeletWatch::reconfigure`] for this configuration.
+    pub(super) fn event_of(&self, config: &Config) -> Option<Event> {
+        let mut detector = self.detector.clone();
+        detector.change_stance(config.on_active_kubelet()).map(|_| detector.event())
     }
 
     /// Records what the state file says.

@@ -8,11 +8,12 @@ use super::standby::{self, Connection, Standby};
 use super::step::Input;
 use super::threads::Threads;
 use crate::checkpoint::{StateDir, StateError};
-use crate::config::Config;
+use crate::config::{Config, Mistake};
 use crate::edge::{Message, Refusal};
 use crate::pod_resources::{self, PolicyFile};
-use crate::serve::{Observers, Question, ViewSource, endpoint};
+use crate::serve::{DryRun, Observers, Question, ViewSource, endpoint};
 use crate::view::noise::NoiseFigures;
+use crate::view::outlook::{Change, Outlook};
 use crate::view::{Health, Link, NodeView};
 use ledger::{Call, Event};
 use log::Level;
@@ -115,10 +116,15 @@ pub async fn serve(
                 last_view = None;
                 main_loop.receive(message).await?;
             }
-            Some(Question(reply)) = observers.asked() => {
-                let view = last_view.get_or_insert_with(|| Arc::new(main_loop.view(health)));
+            Some(question) = observers.asked() => {
                 // The observer may have closed its connection.
-                let _ = reply.send(Arc::clone(view));
+                match question {
+                    Question::View(reply) => {
+                        let view = last_view.get_or_insert_with(|| Arc::new(main_loop.view(health)));
+                        let _ = reply.send(Arc::clone(view));
+                    }
+                    Question::DryRun(reply) => drop(reply.send(main_loop.dry_run())),
+                }
             }
             input = work(main_loop.executor.as_mut()) => {
                 last_view = None;
@@ -408,7 +414,32 @@ impl MainLoop<'_> {
             noise: Arc::clone(&self.noise.borrow()),
         }
     }
+
+    /// Copies for a question about a change.
+    fn dry_run(&self) -> Result<DryRun, String> {
+        if !self.link.has_listed() {
+            return Err("the runtime has not listed its containers yet: try again".to_owned());
+        }
+        let owner = self.executor.as_ref().and_then(Executor::owner);
+        let trial = owner.ok_or_else(|| self.waiting.clone())?.trial();
+        let node = self.paths.node.clone();
+        Ok(DryRun(Box::new(move |change| {
+            let outlook = match change {
+                Change::Uninstall { containers } => trial.uninstall(*containers),
+                Change::Configuration(text) => {
+                    let config = Config::parse_whole(CONFIGURATION, text);
+                    let config = config.map_err(|mistakes| mistakes.to_string())?;
+                    let reading = config.for_node(&node).map_err(Mistake::from);
+                    trial.reconfigure(reading).map_err(|Mistake { why, .. }| why)?
+                }
+            };
+            Ok(Outlook { node: node.name, ..outlook })
+        })))
+    }
 }
+
+/// The name of a configuration that a client asks about.
+const CONFIGURATION: &str = "configuration";
 
 fn introduce(runtime: &Runtime, capabilities: &Capabilities, repeats: &mut Repeats) {
     let now = Instant::now().into_std();

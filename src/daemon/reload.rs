@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use topology::Topology;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ConfigReload {
     kernel: Arc<dyn Kernel>,
     /// The last usable configuration.
@@ -25,6 +25,14 @@ pub(super) struct ConfigReload {
     cgroup_root: PathBuf,
     /// For observers.
     pub(super) state: ConfigState,
+}
+
+/// A configuration that the plugin can use on this machine.
+pub(super) struct Usable {
+    pub(super) config: Config,
+    settings: Settings,
+    /// How the ledger follows; `None` if these settings are in force.
+    pub(super) event: Option<Event>,
 }
 
 impl ConfigReload {
@@ -103,7 +111,7 @@ impl ConfigReload {
         in_force: &Settings,
         mechanism: impl Fn(Policy) -> Mechanism,
     ) -> Option<(Config, Option<Event>)> {
-        let (config, settings) = match self.usable(reading, topology) {
+        let Usable { config, settings, event } = match self.usable(reading, topology, in_force) {
             Ok(usable) => usable,
             Err(fault) => {
                 log::error!("{}", cannot_be_used(&fault));
@@ -111,11 +119,11 @@ impl ConfigReload {
                 return None;
             }
         };
-        let same = *in_force == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
         let same_others = of_daemon(&before) == of_daemon(&self.config);
-        let reload = if same && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
+        let reload =
+            if event.is_none() && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
         let own =
             OwnSettings::of(&settings, self.partition(), self.mode(), self.config.log_level());
         let mechanism = mechanism(settings.policy);
@@ -130,27 +138,32 @@ impl ConfigReload {
         }
         self.state.overrides = self.config.applied_lines();
         self.state.reloaded(reload, waiting, now());
-        let event = if same { None } else { Some(Event::Settings(settings)) };
         Some((before, event))
     }
 
     /// The new configuration, if the plugin would start with it on this machine.
-    fn usable(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
-        let judge = || -> Result<(Config, Settings), Mistake> {
+    pub(super) fn usable(
+        &self,
+        reading: Reading,
+        topology: &Topology,
+        in_force: &Settings,
+    ) -> Result<Usable, Fault> {
+        let judge = || -> Result<Usable, Mistake> {
             let config = reading?;
             let reads_crio = self.reads_crio();
             let settings = Settings { reads_crio, ..config.resolve(topology)? };
             if configured(&config, settings.policy) == Exclusivity::Kernel {
                 probe(&self.kernel, &self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
-            Ok((config, settings))
+            let event = (*in_force != settings).then(|| Event::Settings(settings.clone()));
+            Ok(Usable { config, settings, event })
         };
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }
 
     /// The fields whose new values wait for a restart: the plugin's subscription with the runtime, what
     /// it has read of running pods, the cgroups of running containers and the podresources socket depend on them.
-    fn waiting(&self, config: &Config) -> Vec<&'static str> {
+    pub(super) fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
             ("exclusivity", pinning && self.started.exclusivity() != config.exclusivity()),

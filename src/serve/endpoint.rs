@@ -6,7 +6,9 @@ use super::http::{self, Request, Response, StatusCode};
 use super::page;
 use super::question::{NoAnswer, ViewSource};
 use super::render::{Renderer, What};
+use crate::config::MAX_SIZE;
 use crate::view::Health;
+use crate::view::outlook::Change;
 use crate::worker::Worker;
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -117,6 +119,13 @@ pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// The target of questions with a configuration as their body.
+pub const TRY: &str = "/try";
+/// The target of questions about `uninstall`, with or without `--containers`.
+pub const TRY_UNINSTALL: &str = "/try-uninstall";
+/// The query of [`TRY_UNINSTALL`] for `--containers`.
+pub const CONTAINERS: &str = "containers";
+
 /// How far a client is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
@@ -159,10 +168,9 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         match poll_fn(&accept).await {
             Ok((stream, client, peer)) => {
                 let (observer, renderer) = (observer.clone(), renderer.clone());
-                connections.add(
-                    peer,
-                    http::serve(stream, move |request| answer(request, client, observer, renderer)),
-                );
+                let most_body = if client == Client::Ourselves { MAX_SIZE } else { 0 };
+                let answer = move |request| answer(request, client, observer, renderer);
+                connections.add(peer, http::serve(stream, most_body, answer));
                 // Lets its task run before the next connection is accepted: otherwise many at once
                 // would end it before it has read its request.
                 yield_now().await;
@@ -181,6 +189,13 @@ async fn answer(
     observer: ViewSource,
     renderer: Renderer,
 ) -> Response {
+    if let Some(body) = request.body {
+        return match (request.path.as_str(), String::from_utf8(body)) {
+            (TRY, Ok(text)) => renderer.try_out(Change::Configuration(text)).await,
+            (TRY, Err(_)) => Response::text(StatusCode::BadRequest, "the body is not UTF-8"),
+            _ => Response::text(StatusCode::NotFound, NOT_FOUND),
+        };
+    }
     match request.path.as_str() {
         "/healthz" => probed(observer.health().map(|health| well(&health))),
         "/readyz" => probed(observer.health().map(|health| match health.obstacles.as_slice() {
@@ -189,6 +204,10 @@ async fn answer(
         })),
         "/icon.svg" => Response::ok("image/svg+xml", page::ICON),
         "/page.js" => Response::ok("text/javascript; charset=utf-8", page::SCRIPT),
+        TRY_UNINSTALL if client == Client::Ourselves => {
+            let containers = request.query == CONTAINERS;
+            renderer.try_out(Change::Uninstall { containers }).await
+        }
         path => {
             let names = sees_names(&request, client);
             let what = match (path, client) {

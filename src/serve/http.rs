@@ -1,5 +1,5 @@
 //! The part of HTTP/1.1 (RFC 9112) that a scraper, a probe and `curl` need: one request per
-//! connection, no bodies.
+//! connection, with a body only where the server takes one.
 //!
 //! A client may send anything, slowly or never: bytes and time per connection are bounded.
 //!
@@ -38,6 +38,8 @@ pub struct Request {
     pub query: String,
     /// Empty if there is none.
     pub host: String,
+    /// `Some` for POST.
+    pub body: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +56,8 @@ pub enum StatusCode {
     BadRequest,
     NotFound,
     MethodNotAllowed,
-    TooLarge,
+    HeadTooLarge,
+    BodyTooLarge,
     Internal,
     Unavailable,
 }
@@ -66,7 +69,8 @@ impl StatusCode {
             StatusCode::BadRequest => "400 Bad Request",
             StatusCode::NotFound => "404 Not Found",
             StatusCode::MethodNotAllowed => "405 Method Not Allowed",
-            StatusCode::TooLarge => "431 Request Header Fields Too Large",
+            StatusCode::HeadTooLarge => "431 Request Header Fields Too Large",
+            StatusCode::BodyTooLarge => "413 Content Too Large",
             StatusCode::Internal => "500 Internal Server Error",
             StatusCode::Unavailable => "503 Service Unavailable",
         }
@@ -85,15 +89,17 @@ impl Response {
     }
 }
 
-/// Serves one connection: reads a request and writes its answer. Ends within five seconds.
+/// Serves one connection: reads a request and writes its answer. Ends within five seconds. A POST may have this many
+/// bytes; without any, it is refused.
 pub async fn serve<A: Future<Output = Response>>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    most_body: usize,
     answer: impl FnOnce(Request) -> A,
 ) {
     // A client that went away or is too slow gets nothing.
     let _ = timeout(MAX_TIME, async {
-        let (response, with_body) = match read(&mut stream).await? {
-            Ok((request, method)) => (answer(request).await, method == Method::Get),
+        let (response, with_body) = match read(&mut stream, most_body).await? {
+            Ok((request, with_body)) => (answer(request).await, with_body),
             Err(refusal) => (refusal, true),
         };
         let head = format!(
@@ -113,60 +119,97 @@ pub async fn serve<A: Future<Output = Response>>(
     .await;
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Method {
-    Get,
-    Head,
+/// What a request says before its body.
+#[derive(Debug)]
+struct Head {
+    request: Request,
+    /// Whether the answer has a body.
+    is_shown: bool,
+    /// In bytes.
+    length: usize,
+    /// The length of its body in bytes; `None` if the method has none.
+    body: Option<usize>,
 }
 
-/// The request to answer, or a refusal.
-type Head = Result<(Request, Method), Response>;
-
-async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
+/// The request, and whether its answer has a body; or a refusal.
+async fn read(
+    stream: &mut (impl AsyncRead + Unpin),
+    most_body: usize,
+) -> std::io::Result<Result<(Request, bool), Response>> {
     let mut bytes = Vec::with_capacity(512);
-    loop {
-        if let Some(head) = parse(&bytes) {
-            return Ok(head);
+    let head = loop {
+        match parse(&bytes, most_body) {
+            Some(Ok(head)) => break head,
+            Some(Err(refusal)) => return Ok(Err(refusal)),
+            None => {}
         }
         if bytes.len() >= MAX_HEAD {
             let why = format!("the request has more than {MAX_HEAD} bytes before its body");
-            return Ok(Err(Response::text(StatusCode::TooLarge, why)));
+            return Ok(Err(Response::text(StatusCode::HeadTooLarge, why)));
         }
         let rest = (MAX_HEAD - bytes.len()) as u64;
         if (&mut *stream).take(rest).read_buf(&mut bytes).await? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
+    };
+    let Head { request, is_shown, length, body } = head;
+    let Some(size) = body else { return Ok(Ok((request, is_shown))) };
+    let mut body = bytes.split_off(length);
+    body.truncate(size);
+    let rest = size - body.len();
+    if (&mut *stream).take(rest as u64).read_to_end(&mut body).await? < rest {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
+    Ok(Ok((Request { body: Some(body), ..request }, is_shown)))
 }
 
-/// The request in these bytes, or the refusal; `None` if more bytes are needed.
-fn parse(bytes: &[u8]) -> Option<Head> {
+/// The head in these bytes, or the refusal; `None` if more bytes are needed.
+fn parse(bytes: &[u8], most_body: usize) -> Option<Result<Head, Response>> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(bytes) {
-        Ok(httparse::Status::Partial) => return None,
-        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => None,
+        Ok(httparse::Status::Complete(length)) => Some(head(&request, length, most_body)),
         Err(httparse::Error::TooManyHeaders) => {
             let why = format!("the request has more than {MAX_FIELDS} header fields");
-            return Some(Err(Response::text(StatusCode::TooLarge, why)));
+            Some(Err(Response::text(StatusCode::HeadTooLarge, why)))
         }
         Err(error) => {
             let why = format!("not HTTP/1.1: {error}");
-            return Some(Err(Response::text(StatusCode::BadRequest, why)));
+            Some(Err(Response::text(StatusCode::BadRequest, why)))
         }
     }
-    let method = match request.method {
-        Some("GET") => Method::Get,
-        Some("HEAD") => Method::Head,
+}
+
+fn head(
+    request: &httparse::Request<'_, '_>,
+    length: usize,
+    most_body: usize,
+) -> Result<Head, Response> {
+    let field = |name: &str| {
+        let field = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        Some(String::from_utf8_lossy(field.value).trim().to_owned())
+    };
+    let (is_shown, body) = match request.method {
+        Some("GET") => (true, None),
+        Some("HEAD") => (false, None),
+        Some("POST") if most_body > 0 => {
+            let size = field("content-length").and_then(|length| length.parse().ok());
+            let why = "the request has a body without Content-Length";
+            (true, Some(size.ok_or_else(|| Response::text(StatusCode::BadRequest, why))?))
+        }
         _ => {
             let why = "read-only: use GET or HEAD";
-            return Some(Err(Response::text(StatusCode::MethodNotAllowed, why)));
+            return Err(Response::text(StatusCode::MethodNotAllowed, why));
         }
     };
+    if body.is_some_and(|size| size > most_body) {
+        let why = format!("the request's body has more than {most_body} bytes");
+        return Err(Response::text(StatusCode::BodyTooLarge, why));
+    }
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
-    let host = host.map(|field| String::from_utf8_lossy(field.value).trim().to_owned());
-    let host = host.unwrap_or_default();
-    Some(Ok((Request { path: path.to_owned(), query: query.to_owned(), host }, method)))
+    let (path, query) = (path.to_owned(), query.to_owned());
+    let host = field("host").unwrap_or_default();
+    Ok(Head { request: Request { path, query, host, body: None }, is_shown, length, body })
 }

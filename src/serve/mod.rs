@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! client ── http ── Question ──► the ledger's owner ── NodeView ──► render: view::metrics ... ──► client
+//! client ── http ── Question ──► the ledger's owner ── DryRun ─► render: what a change would do ──► client
 //! probe  ── http ◄── Health ──── the ledger's owner, after each event and every second
 //! ```
 //!
@@ -16,4 +17,4 @@ pub mod page;
 mod question;
 mod render;
 
-pub use question::{Observers, Question, ViewSource, questions};
+pub use question::{DryRun, Observers, Question, ViewSource, questions};

@@ -4,7 +4,9 @@
 //! every event that it handled before. Probes ask nothing: the owner says every second that it waits for events.
 
 use crate::clock::now;
+use crate::view::outlook::{Change, Outlook};
 use crate::view::{Health, NodeView, Status};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,9 +19,23 @@ const QUEUE: usize = 16;
 /// and at most a second for the disk. By default a runtime waits for two seconds.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks the owner how the node is now.
+/// A question to the owner.
 #[derive(Debug)]
-pub struct Question(pub oneshot::Sender<Arc<NodeView>>);
+pub enum Question {
+    /// How the node is now.
+    View(oneshot::Sender<Arc<NodeView>>),
+    /// What a change would do.
+    DryRun(oneshot::Sender<Result<DryRun, String>>),
+}
+
+/// Answers from copies of the owner's state, on another thread.
+pub struct DryRun(pub Box<dyn FnOnce(&Change) -> Result<Outlook, String> + Send>);
+
+impl fmt::Debug for DryRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DryRun")
+    }
+}
 
 /// The asking side.
 #[derive(Debug, Clone)]
@@ -81,9 +97,21 @@ impl Observers {
 
 impl ViewSource {
     pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
+        self.answer(Question::View).await
+    }
+
+    /// The inner error is why there is nothing to try a change on.
+    pub(super) async fn dry_run(&self) -> Result<Result<DryRun, String>, NoAnswer> {
+        self.answer(Question::DryRun).await
+    }
+
+    async fn answer<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+    ) -> Result<T, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            self.ask.send(Question(reply)).await.map_err(|_| NoAnswer::Gone)?;
+            self.ask.send(question(reply)).await.map_err(|_| NoAnswer::Gone)?;
             answer.await.map_err(|_| NoAnswer::Gone)
         };
         timeout(TIMEOUT, asked).await.unwrap_or(Err(NoAnswer::Late))

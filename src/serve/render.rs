@@ -4,8 +4,9 @@
 
 use super::http::{Response, StatusCode};
 use super::page;
-use super::question::ViewSource;
+use super::question::{DryRun, ViewSource};
 use crate::clock::now;
+use crate::view::outlook::Change;
 use crate::view::{NodeView, Status, metrics};
 use crate::worker::Worker;
 use serde::Serialize;
@@ -41,10 +42,18 @@ pub(super) struct Renderer(mpsc::Sender<Wanted>);
 
 #[derive(Debug)]
 struct Wanted {
-    what: What,
-    /// Whether an answer that is not older than [`SHARED`] will do.
-    may_share: bool,
+    answer: Answer,
     reply: oneshot::Sender<Response>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Show {
+        what: What,
+        /// Whether an answer that is not older than [`SHARED`] will do.
+        may_share: bool,
+    },
+    Try(Change),
 }
 
 impl Renderer {
@@ -55,20 +64,36 @@ impl Renderer {
     }
 
     pub(super) async fn render(&self, what: What, may_share: bool) -> Response {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.0.send(Wanted { what, may_share, reply }).await;
-        answer.await.unwrap_or_else(|_| unavailable("the plugin is stopping"))
+        self.answer(Answer::Show { what, may_share }).await
+    }
+
+    /// What this change would do.
+    pub(super) async fn try_out(&self, change: Change) -> Response {
+        self.answer(Answer::Try(change)).await
+    }
+
+    async fn answer(&self, answer: Answer) -> Response {
+        let (reply, response) = oneshot::channel();
+        let _ = self.0.send(Wanted { answer, reply }).await;
+        response.await.unwrap_or_else(|_| unavailable("the plugin is stopping"))
     }
 }
 
 /// Until the last [`Renderer`] is dropped.
 async fn render_each(mut wanted: mpsc::Receiver<Wanted>, source: ViewSource, worker: Worker) {
     let mut recent: Vec<(What, Instant, Response)> = Vec::new();
-    while let Some(Wanted { what, may_share, reply }) = wanted.recv().await {
+    while let Some(Wanted { answer, reply }) = wanted.recv().await {
         // The client may have gone while others were served.
         if reply.is_closed() {
             continue;
         }
+        let (what, may_share) = match answer {
+            Answer::Show { what, may_share } => (what, may_share),
+            Answer::Try(change) => {
+                let _ = reply.send(try_out(change, &source, &worker).await);
+                continue;
+            }
+        };
         recent.retain(|(_, made, _)| made.elapsed() < SHARED);
         let shared = recent.iter().find(|(made_of, ..)| may_share && *made_of == what);
         let response = match shared {
@@ -91,10 +116,27 @@ async fn render(what: What, source: &ViewSource, worker: &Worker) -> Response {
         Ok(view) => view,
         Err(why) => return unavailable(&why.to_string()),
     };
+    made_by(worker, move || what.of(&view)).await
+}
+
+async fn try_out(change: Change, source: &ViewSource, worker: &Worker) -> Response {
+    let dry_run = match source.dry_run().await {
+        Ok(Ok(DryRun(answer))) => answer,
+        Ok(Err(why)) => return unavailable(&why),
+        Err(why) => return unavailable(&why.to_string()),
+    };
+    let answer = move || match dry_run(&change) {
+        Ok(outlook) => json(&outlook),
+        Err(why) => Response::text(StatusCode::BadRequest, why),
+    };
+    made_by(worker, answer).await
+}
+
+async fn made_by(worker: &Worker, make: impl FnOnce() -> Response + Send + 'static) -> Response {
     let (made, response) = oneshot::channel();
     worker.give(move || {
         // The client may have gone.
-        let _ = made.send(what.of(&view));
+        let _ = made.send(make());
     });
     response.await.unwrap_or_else(|_| unavailable("the thread that makes pages is busy"))
 }

@@ -12,6 +12,7 @@ pub(crate) mod history;
 pub(crate) mod metrics;
 pub(crate) mod node;
 pub(crate) mod noise;
+pub mod outlook;
 pub mod picture;
 pub(crate) mod quiet;
 pub mod status;

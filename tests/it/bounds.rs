@@ -57,6 +57,7 @@ const FILES: (&str, &str) = ("src/files.rs", "a_regular_file_is_read_up_to_its_l
 const KERNEL: (&str, &str) = ("tests/it/bounds.rs", "a_file_of_the_kernel_is_read_up_to_its_bound");
 const REQUESTS: (&str, &str) =
     ("tests/it/metrics_http.rs", "requests_are_answered_or_rejected_with_a_reason");
+const BODY: (&str, &str) = ("tests/it/metrics_http.rs", "a_body_is_read_up_to_its_bound");
 const SLOW: (&str, &str) = ("tests/it/metrics_http.rs", "a_client_that_is_too_slow_gets_no_answer");
 const PEERS: (&str, &str) =
     ("src/serve/connections.rs", "the_oldest_connection_of_the_busiest_peer_ends");
@@ -347,6 +348,21 @@ const ROWS: &[Row] = &[
                 MEMORY,
                 "answers_of_the_status_socket_take_at_most_12_kib_a_container",
                 "12 * 3000",
+            ),
+        ),
+    },
+    Row {
+        input: "configurations in questions to the status socket",
+        bounds: &[
+            bound("1 MiB each", ("src/config/yaml.rs", "MAX_SIZE", "1 << 20"), BODY),
+            bound("8 at a time", ("src/serve/connections.rs", "MAX_OF_PEER", "8"), PEERS),
+        ],
+        memory: (
+            "32 MiB, and 8 KiB a container",
+            Measured(
+                MEMORY,
+                "questions_about_full_configurations_take_bounded_memory",
+                "let most = (32 << 10) + 8 * 3000;",
             ),
         ),
     },

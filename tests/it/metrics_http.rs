@@ -2,7 +2,7 @@
 //! once with the real one.
 
 use nri_cpu_manager::serve::http::{self, Response, StatusCode};
-use nri_cpu_manager::serve::{Observers, endpoint, questions};
+use nri_cpu_manager::serve::{Observers, Question, endpoint, questions};
 use nri_cpu_manager::view::{Health, Link, NodeView};
 use nri_cpu_manager::worker::Worker;
 use proptest::prelude::*;
@@ -23,13 +23,21 @@ const LIMIT: Duration = Duration::from_secs(6);
 /// Returns what a client receives that sends these pieces, with a pause after each. The server must
 /// end the connection in time.
 fn exchange(pieces: Vec<Vec<u8>>, pause: Duration, close: bool) -> String {
+    exchange_with(0, pieces, pause, close)
+}
+
+/// As [`exchange`], with a server that takes a body of so many bytes.
+fn exchange_with(most: usize, pieces: Vec<Vec<u8>>, pause: Duration, close: bool) -> String {
     let mut clock = tokio::runtime::Builder::new_current_thread();
     clock.enable_time().start_paused(true).build().unwrap().block_on(async {
         let (ours, theirs) = duplex(1 << 20);
         let client = tokio::spawn(client(theirs, pieces, pause, close));
         let started = Instant::now();
-        http::serve(ours, |request| async move { Response::text(StatusCode::Ok, request.path) })
-            .await;
+        http::serve(ours, most, |request| async move {
+            let body = request.body.map(|body| String::from_utf8(body).unwrap());
+            Response::text(StatusCode::Ok, body.unwrap_or(request.path))
+        })
+        .await;
         assert!(started.elapsed() < LIMIT, "it took {:?}", started.elapsed());
         client.await.unwrap()
     })
@@ -83,6 +91,24 @@ fn requests_are_answered_or_rejected_with_a_reason() {
     check(format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(9000)), 431, "8192 bytes");
     let head = at_once("HEAD /a HTTP/1.1\r\n\r\n");
     assert!(head.contains("Content-Length: 3\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn a_body_is_read_up_to_its_bound() {
+    let post = |length: &str, pieces: &[&str]| {
+        let head = format!("POST /a HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+        let pieces = pieces.iter().map(|piece| piece.as_bytes().to_vec());
+        let pieces = [head.into_bytes()].into_iter().chain(pieces).collect();
+        exchange_with(8, pieces, Duration::from_millis(10), true)
+    };
+    assert!(post("8", &["1234", "5678"]).ends_with("\r\n\r\n12345678\n"));
+    assert!(post("2", &["12345678"]).ends_with("\r\n\r\n12\n"), "the rest is discarded");
+    assert!(post("0", &[]).ends_with("\r\n\r\n\n"));
+    assert_eq!(post("8", &["1234"]), "", "it ends too early");
+    for (length, status) in [("9", "413"), ("99999999999999999999", "400"), ("-1", "400")] {
+        let answer = post(length, &["123456789"]);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{length}: {answer}");
+    }
 }
 
 #[test]
@@ -143,7 +169,8 @@ fn counting_server() -> (SocketAddr, Arc<AtomicUsize>) {
                             noise: Arc::default(),
                         };
                         // The client may be gone.
-                        let _ = question.0.send(Arc::new(view));
+                        let Question::View(reply) = question else { continue };
+                        let _ = reply.send(Arc::new(view));
                     }
                 }
             }

@@ -76,6 +76,7 @@ fn node() -> tempfile::TempDir {
 
 fn args(root: &Path, state: &Path) -> UninstallArgs {
     UninstallArgs {
+        dry_run: false,
         containers: false,
         stay: false,
         state_dir: state.to_owned(),

@@ -1,14 +1,16 @@
 //! `nri-cpu-manager check-config` as a user runs it.
 
-use crate::support::events::local;
+use crate::support::events::{create, local};
 use crate::support::json_names::{names, undocumented};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::Qos;
+use nri_cpu_manager::cli::client;
+use nri_cpu_manager::view::status::NodeStatus;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// Runs `check-config`; returns its output, or its error. The machine is the daemon's,
@@ -27,6 +29,11 @@ fn check(daemon: &ObservedDaemon, text: &str, arguments: &[&str]) -> Result<Stri
         .env_remove("NODE_LABELS")
         .output()
         .unwrap();
+    answer(output, &file)
+}
+
+/// What a command printed, or its error.
+fn answer(output: Output, file: &Path) -> Result<String, String> {
     let text = |bytes: Vec<u8>| {
         String::from_utf8(bytes).unwrap().replace(&file.display().to_string(), "new.yaml")
     };
@@ -254,22 +261,6 @@ async fn a_file_can_be_checked_for_another_machine() {
             let error = check(&daemon, large, &["--topology", what]).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-
-        // Containers lose CPUs that the other machine does not have.
-        daemon.create("small", Qos::Guaranteed, 2000).await.unwrap();
-        daemon.create("large", Qos::Guaranteed, 8000).await.unwrap();
-        let output = tokio::task::spawn_blocking(move || {
-            let state = daemon.paths.state_dir.to_str().unwrap();
-            check(&daemon, CONFIG, &["--topology", "core:4 pu:2", "--state-dir", state]).unwrap()
-        });
-        let output = output.await.unwrap();
-        assert!(output.contains("ns/small/c: CPUs 2-3 stay\n"), "{output}");
-        assert!(
-            words(&output).contains(
-                "ns/large/c: CPUs 8-15 would be lost, and it would run in the shared pool"
-            ),
-            "{output}"
-        );
     })
     .await;
 }
@@ -306,54 +297,173 @@ async fn allowed_pod_options_are_printed_for_each_namespace() {
     .await;
 }
 
+/// Asks the daemon, which runs in this thread, what a configuration would change.
+async fn outlook(daemon: &ObservedDaemon, text: &str) -> Result<String, String> {
+    let report = live(daemon, text, &[]).await?;
+    Ok(report.rsplit_once("\n\n").unwrap().1.to_owned())
+}
+
+async fn live(daemon: &ObservedDaemon, text: &str, more: &[&str]) -> Result<String, String> {
+    let file = daemon.paths.state_dir.with_file_name("new.yaml");
+    fs::write(&file, text).unwrap();
+    let output = output("check-config", |command| {
+        command.arg(&file).args(["--live", "--state-dir"]).arg(&daemon.paths.state_dir);
+        command.arg("--sysfs-root").arg(&daemon.paths.sysfs_root).args(more);
+    });
+    answer(output.await, &file)
+}
+
+/// Runs a command on another thread.
+async fn output(name: &str, prepare: impl FnOnce(&mut Command)) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"));
+    command.arg(name).env_remove("NODE_NAME").env_remove("NODE_LABELS");
+    prepare(&mut command);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// The daemon's status once it has followed a configuration that changes the reserved CPUs.
+async fn followed(daemon: &ObservedDaemon, text: &str) -> NodeStatus {
+    let before = daemon.status().await.node.unwrap().cpus.reserved;
+    daemon.swap_config(text);
+    loop {
+        let node = daemon.status().await.node.unwrap();
+        if node.cpus.reserved != before {
+            return node;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::test]
 async fn predicted_changes_of_running_containers_are_those_that_happen() {
     local(async {
-        let daemon = ObservedDaemon::connected(CONFIG).await;
+        let daemon = ObservedDaemon::following(CONFIG).await;
         daemon.create("web", Qos::Burstable, 500).await.unwrap();
         daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
         daemon.create("b", Qos::Guaranteed, 2000).await.unwrap();
         daemon.create("c", Qos::Guaranteed, 8000).await.unwrap();
-        let state = daemon.paths.state_dir.clone();
-        let before = below(&state);
-        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
-                    cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n";
-        // The command asks the daemon, which runs in this thread.
-        let (daemon, text) = tokio::task::spawn_blocking(move || {
-            let arguments = ["--state-dir", state.to_str().unwrap()];
-            let text = check(&daemon, text, &arguments);
-            (daemon, text)
-        })
-        .await
-        .unwrap();
-        let text = text.unwrap();
-        let (_, outlook) = text.rsplit_once("\n\n").unwrap();
-        assert_eq!(
-            outlook,
-            "ns/a/c: CPUs 2-3 would become 6-7: some of its CPUs are now reserved\n\
-             ns/b/c: CPUs 4-5 stay\nns/c/c: CPUs 8-15 stay\nshared pool: 0-1,6-7 -> none\n"
-        );
         let state = &daemon.paths.state_dir;
-        assert_eq!(below(state), before, "check-config changed something");
-
-        // A daemon that gets this configuration makes these changes.
-        let again = ObservedDaemon::following(CONFIG).await;
-        for (name, milli) in [("a", 2000), ("b", 2000), ("c", 8000)] {
-            again.create(name, Qos::Guaranteed, milli).await.unwrap();
-        }
-        again.swap_config(
-            "kubeletStateDir: \"\"\ncpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
-             cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n",
+        let before = below(state);
+        let text = "kubeletStateDir: \"\"\ncpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+                    cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\nstrict: true\n";
+        assert_eq!(
+            outlook(&daemon, text).await.unwrap(),
+            "ns/a/c: CPUs 2-3 would become 6-7: some of its CPUs are now reserved\n\
+             ns/b/c: CPUs 4-5 stay\nns/c/c: CPUs 8-15 stay\n\
+             shared pool: 0-1,6-7 -> none; 0-1,6-7 are no longer shared\n\
+             1 container on shared CPUs would follow\n\
+             after a restart of the plugin only: strict\n"
         );
-        let node = loop {
-            let node = again.status().await.node.unwrap();
-            if node.cpus.reserved.to_string() == "0-3" {
-                break node;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        };
+        assert_eq!(below(state), before, "check-config changed something");
+        let less = text.replace("0-3", "0-9");
+        assert!(
+            outlook(&daemon, &less)
+                .await
+                .unwrap()
+                .contains("ns/c/c: CPUs 8-15 would be lost, and it would run in the shared pool: ")
+        );
+
+        let node = followed(&daemon, text).await;
         let cpus: Vec<String> = node.containers.iter().map(|one| one.cpus.to_string()).collect();
-        assert_eq!((cpus.join(" ").as_str(), node.cpus.shared.len()), ("6-7 4-5 8-15", 0));
+        assert_eq!((cpus.join(" ").as_str(), node.cpus.shared.len()), ("6-7 4-5 8-15 0-3", 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn containers_that_would_be_pinned_and_refused_are_named() {
+    local(async {
+        let daemon = ObservedDaemon::following("cpuManagerPolicy: none\n").await;
+        daemon.event(create("a", Qos::Guaranteed, 2000)).await.unwrap();
+        daemon.event(create("b", Qos::Guaranteed, 4000)).await.unwrap();
+        daemon.event(create("web", Qos::Burstable, 500)).await.unwrap();
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-11\"\n";
+        let said = words(&outlook(&daemon, text).await.unwrap());
+        let expect = "ns/a/c: would get CPUs 12-13 and leave 0-15: created while no plugin pinned containers";
+        assert!(said.starts_with(expect), "{said}");
+        let refused =
+            "ns/b/c: would go on in the shared pool, and a new one like it would be refused: ";
+        assert!(said.contains(refused), "{said}");
+        assert!(
+            said.contains("shared pool: 0-15 -> 0-11,14-15; 12-13 are no longer shared"),
+            "{said}"
+        );
+        assert!(said.contains("2 containers on shared CPUs would follow"), "{said}");
+
+        let node = followed(&daemon, text).await;
+        let cpus: Vec<String> = node.containers.iter().map(|one| one.cpus.to_string()).collect();
+        assert_eq!(cpus.join(" "), "12-13 0-11,14-15 0-11,14-15");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_question_about_a_change_gets_the_errors_of_check_config() {
+    local(async {
+        let daemon = ObservedDaemon::start(CONFIG);
+        let error = live(&daemon, CONFIG, &[]).await.unwrap_err();
+        assert!(error.contains("the runtime has not listed its containers yet"), "{error}");
+        daemon.connect_runtime(1).await;
+        daemon.synchronize().await;
+        for wrong in ["strict: no\nreserved: 1\n", "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-99\"\n"] {
+            let error = live(&daemon, wrong, &[]).await.unwrap_err();
+            assert_eq!(error, check(&daemon, wrong, &[]).unwrap_err());
+        }
+        let here = "nodes:\n- names: [node]\n  strict: true\n";
+        let error = live(&daemon, here, &[]).await.unwrap_err();
+        assert!(
+            error.contains("runs on node node, and other overrides of this file apply there, with the override on line 2"),
+            "{error}"
+        );
+        live(&daemon, here, &["--node-name", "node"]).await.unwrap();
+
+        // What this program does not find is in the plugin's answer.
+        let state = daemon.paths.state_dir.clone();
+        let ask = move |target: &'static str, body: String| {
+            let state = state.clone();
+            let answer =
+                tokio::task::spawn_blocking(move || client::ask_about(&state, target, &body));
+            async move { answer.await.unwrap().map_err(|error| error.to_string()) }
+        };
+        let error = ask("/try", "strict: no\nreserved: 1\n".to_owned()).await.unwrap_err();
+        assert!(
+            error.starts_with("configuration, line 1: strict: \"no\" is unknown")
+                && error.contains("\nconfiguration, line 2: unknown field \"reserved\""),
+            "{error}"
+        );
+        let full = format!("#{}", "x".repeat((1 << 20) - 1));
+        assert!(ask("/try", full).await.is_ok());
+        assert!(ask("/status", String::new()).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dry_run_of_uninstall_names_who_keeps_cpus_and_changes_nothing() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        daemon.create("web", Qos::Burstable, 500).await.unwrap();
+        daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
+        let dir = &daemon.paths.state_dir;
+        let before = below(dir);
+        let ask = async |more: &[&str]| {
+            let output = output("uninstall", |command| {
+                command.arg("--dry-run").args(more).arg("--state-dir").arg(dir);
+            });
+            answer(output.await, dir).unwrap()
+        };
+        assert_eq!(
+            ask(&[]).await,
+            "ns/a/c: CPUs 2-3 would stay set, and others may run there\n\
+             shared pool: 0-1,4-15 -> 0-1,4-15\n"
+        );
+        assert_eq!(
+            ask(&["--containers"]).await,
+            "ns/a/c: CPUs 2-3 would become 0-15, shared with all others\n\
+             shared pool: 0-1,4-15 -> 0-15; 2-3 become shared\n\
+             1 container on shared CPUs would follow\n"
+        );
+        assert_eq!(below(dir), before);
     })
     .await;
 }
@@ -390,11 +500,9 @@ async fn settings_that_prevent_every_move_get_a_warning() {
 async fn the_json_is_complete_without_a_running_plugin() {
     local(async {
         let daemon = ObservedDaemon::start(CONFIG);
-        let state = tempfile::tempdir().unwrap();
-        let arguments = ["--output", "json", "--state-dir", state.path().to_str().unwrap()];
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusivity: auto\n";
         let report: Value =
-            serde_json::from_str(&check(&daemon, text, &arguments).unwrap()).unwrap();
+            serde_json::from_str(&check(&daemon, text, &["--output", "json"]).unwrap()).unwrap();
         let expect = json!({
             "version": 1, "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [], "warnings": [],
             "settings": {
@@ -404,19 +512,13 @@ async fn the_json_is_complete_without_a_running_plugin() {
                 "placement": "kubelet", "isolated_cpus": "exclude", "pod_level_resources": "shared", "cpuset_partition": "root", "mode": "enforce", "expose_cpus": "none", "notice_seconds": 0,
                 "exclusive_memory_nodes": "all", "memory_only_nodes": "", "rebalance": "off", "reserved_namespaces": "none", "interrupts": "leave", "compatibility": "none", "log_level": "info", "namespaces": [],
             },
-            "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
+            "outlook": null,
         });
         assert_eq!(report, expect);
-        assert_eq!(below(state.path()).len(), 0);
-        for (dir, word) in
-            [("/nonexistent", "--state-dir"), (daemon.paths.sysfs_root.to_str().unwrap(), "")]
-        {
-            let output = check(&daemon, text, &["--state-dir", dir]);
-            assert_eq!(output.is_err(), !word.is_empty(), "{output:?}");
-        }
-        fs::write(state.path().join("checkpoint.json"), "{").unwrap();
-        let error = check(&daemon, text, &arguments).unwrap_err();
-        assert!(error.contains("checkpoint.json: truncated"), "{error}");
+        let error = check(&daemon, text, &["--live", "--state-dir", "/nonexistent"]).unwrap_err();
+        assert!(error.contains("/nonexistent/status.sock") && error.contains("--state-dir"), "{error}");
+        let error = program(&["new.yaml", "--live", "--topology", "epyc-9654"]);
+        assert_eq!(error.status.code(), Some(2), "{error:?}");
     })
     .await;
 }
@@ -428,15 +530,11 @@ async fn every_name_in_the_json_is_documented() {
         for pod in ["a", "b"] {
             daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
         }
-        let state = daemon.paths.state_dir.clone();
         let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
                     namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer]}\n\
-                    nodes:\n- names: [other]\n  labels: {pool: gpu}\n  reservedSystemCPUs: \"0-99\"\n";
-        // The command asks the daemon, which runs in this thread.
-        let answer = tokio::task::spawn_blocking(move || {
-            check(&daemon, text, &["--output", "json", "--state-dir", state.to_str().unwrap()])
-        });
-        let report: Value = serde_json::from_str(&answer.await.unwrap().unwrap()).unwrap();
+                    nodes:\n- names: [other]\n  reservedSystemCPUs: \"0-99\"\n";
+        let report = live(&daemon, text, &["--output", "json"]).await.unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
         // The report has every part that can have names.
         assert_eq!(report["outlook"]["assignments"][0]["effect"], "moves", "{report}");
         assert!(report["overrides"][0]["error"].is_string(), "{report}");
@@ -458,7 +556,7 @@ const OF_KUBELETS: [(&str, &str); 4] = [
     ("gke.yaml", "CPUs 0,192"),
 ];
 
-fn program(arguments: &[&str]) -> std::process::Output {
+fn program(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
         .arg("check-config")
         .args(arguments)

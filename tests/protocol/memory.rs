@@ -350,8 +350,12 @@ async fn files_at_their_bounds_take_the_memory_that_the_page_names() {
 }
 
 fn get(socket: &Path, path: &str) -> String {
+    request(socket, &format!("GET {path} HTTP/1.1\r\n\r\n"))
+}
+
+fn request(socket: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -382,4 +386,35 @@ async fn answers_of_the_status_socket_take_at_most_12_kib_a_container() {
     let more = peak_kib(&plugin) - before;
     println!("answers of {answers:?} bytes: {more} KiB");
     assert!(more < 12 * 3000, "{more} KiB");
+}
+
+/// The figure is that of docs/security.md.
+#[tokio::test]
+async fn questions_about_full_configurations_take_bounded_memory() {
+    let mut plugin = PluginProcess::start(Generation::V0_12).await;
+    let shared = container("", "", 100);
+    list(&mut plugin, &tenants(30, 100, &pod("", 0), &shared), PART).await;
+    // The next answer shows that the list was recorded.
+    let _ = plugin.runtime.stop(&pod("none", 0), &container("none", "none", 0)).await;
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("config.yaml"), "cpuManagerPolicy: none\n").unwrap();
+    full_config(dir.path());
+    let mut text = fs::read_to_string(dir.path().join("config.yaml")).unwrap();
+    text += &"#".repeat((1 << 20) - text.len());
+    let question =
+        format!("POST /try HTTP/1.1\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+    let socket = plugin.state_dir().join("status.sock");
+    let before = peak_kib(&plugin);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let answer = request(&socket, &question);
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            });
+        }
+    });
+    let more = peak_kib(&plugin) - before;
+    println!("eight questions: {more} KiB");
+    let most = (32 << 10) + 8 * 3000;
+    assert!(more < most, "{more} KiB");
 }

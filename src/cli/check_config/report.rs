@@ -2,6 +2,7 @@
 
 use crate::cli::output::overrides;
 use crate::config::{Config, Override};
+use crate::view::outlook::Outlook;
 use crate::view::status::{BoundsReport, ConfigStatus, Indented, OwnSettings};
 use ledger::Settings;
 use serde::Serialize;
@@ -29,7 +30,7 @@ pub struct CheckReport {
     /// The positions in `overrides`, from 0, of those that apply, the most specific last.
     pub applied: Vec<usize>,
     pub overrides: Vec<OverrideReport>,
-    /// `null` without `--state-dir`.
+    /// `null` without `--live`.
     pub outlook: Option<Outlook>,
     /// Whether interrupts can be moved on this node; absent for another machine.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,43 +62,6 @@ pub struct OverrideReport {
     /// Why these settings are not valid on this machine: the override may be for another one, or
     /// for nodes that other overrides match too.
     pub error: Option<String>,
-}
-
-/// The effect on containers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outlook {
-    pub assignments: Vec<AssignmentReport>,
-    /// `null` if no plugin runs.
-    pub shared_now: Option<String>,
-    pub shared_then: String,
-}
-
-/// A container's exclusive CPUs, and the effect on them.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct AssignmentReport {
-    pub namespace: String,
-    pub pod: String,
-    pub container: String,
-    /// The CPUs now.
-    pub cpus: String,
-    #[serde(flatten)]
-    pub effect: AssignmentEffect,
-}
-
-/// The effect of a configuration on a container's exclusive CPUs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "effect", rename_all = "snake_case")]
-pub enum AssignmentEffect {
-    Stays,
-    Moves {
-        /// The new CPUs, if nothing else happens before.
-        to: String,
-        why: String,
-    },
-    /// It loses its CPUs and runs in the shared pool.
-    Shares {
-        why: String,
-    },
 }
 
 impl SettingsReport {
@@ -173,31 +137,6 @@ impl OverrideReport {
             }
         }
         Ok(())
-    }
-}
-
-impl Display for Outlook {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.assignments.is_empty() {
-            writeln!(f, "no container has exclusive CPUs")?;
-        }
-        for AssignmentReport { namespace, pod, container, cpus, effect } in &self.assignments {
-            write!(f, "{namespace}/{pod}/{container}: {} ", wording::cpus(cpus))?;
-            match effect {
-                AssignmentEffect::Stays => {
-                    writeln!(f, "{}", wording::agree(cpus, "stays", "stay"))?;
-                }
-                AssignmentEffect::Moves { to, why } => writeln!(f, "would become {to}: {why}")?,
-                AssignmentEffect::Shares { why } => {
-                    writeln!(f, "would be lost, and it would run in the shared pool: {why}")?;
-                }
-            }
-        }
-        let now = match &self.shared_now {
-            Some(now) => wording::or_none(now),
-            None => "unknown (no plugin runs with this state directory)".to_owned(),
-        };
-        writeln!(f, "shared pool: {now} -> {}", wording::or_none(&self.shared_then))
     }
 }
 

@@ -1,0 +1,58 @@
+//! [`Trial`]: what a change would do, found on a copy of the ledger.
+
+use super::kubelet::KubeletWatch;
+use super::owner::Owner;
+use super::reload::ConfigReload;
+use crate::config::{Mistake, Reading};
+use crate::view::config_state::Fault;
+use crate::view::outlook::Outlook;
+use ledger::{Ledger, View};
+use std::sync::Arc;
+use topology::Topology;
+
+/// Copies of everything that decides about a change of the configuration. They see no change that comes later.
+#[derive(Debug)]
+pub struct Trial {
+    ledger: Ledger,
+    config: ConfigReload,
+    kubelet: KubeletWatch,
+    machine: Topology,
+}
+
+impl Owner {
+    pub fn trial(&self) -> Trial {
+        Trial {
+            ledger: self.ledger.clone(),
+            config: self.config.clone(),
+            kubelet: self.kubelet.clone(),
+            machine: self.hotplug.machine().clone(),
+        }
+    }
+}
+
+impl Trial {
+    /// What the owner would change if it read this in its configuration file.
+    ///
+    /// # Errors
+    /// Why it would not follow the file.
+    pub fn reconfigure(&self, reading: Reading) -> Result<Outlook, Mistake> {
+        let usable = self.config.usable(reading, &self.machine, self.ledger.settings());
+        let usable = usable.map_err(|Fault { line, why }| Mistake { line, why })?;
+        let config = &usable.config;
+        let events = usable.event.into_iter().chain(self.kubelet.event_of(config));
+        Ok(Outlook {
+            overrides: config.applied_lines(),
+            waiting: self.config.waiting(config).into_iter().map(str::to_owned).collect(),
+            ..Outlook::of(&self.ledger.preview(events))
+        })
+    }
+
+    /// What `uninstall` would change, with or without `--containers`.
+    pub fn uninstall(&self, containers: bool) -> Outlook {
+        Outlook::of_uninstall(&self.view(), self.ledger.is_bound_by_cgroups(), containers)
+    }
+
+    pub fn view(&self) -> Arc<View> {
+        self.ledger.view()
+    }
+}

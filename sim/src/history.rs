@@ -114,6 +114,8 @@ pub struct Outcome {
     pub violation: Option<String>,
     /// The number of the core's inputs.
     pub events: u64,
+    /// The number of changes that were compared with their preview.
+    pub foreseen: u64,
     /// The trace, if it was requested, with the picture at the end.
     pub trace: Vec<String>,
 }
@@ -151,8 +153,8 @@ impl History {
             trace.extend(world.picture());
         }
         let hash = world.trace.hash;
-        let events = world.plugin.steps;
-        Outcome { hash, violation: world.violation, events, trace }
+        let (events, foreseen) = (world.plugin.steps, world.plugin.foreseen);
+        Outcome { hash, violation: world.violation, events, foreseen, trace }
     }
 
     /// A recording of the runtime's calls and the cgroups of pods, see `calls`.

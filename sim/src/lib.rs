@@ -13,6 +13,7 @@ pub mod configuration;
 pub mod devices;
 pub mod dice;
 mod fingerprint;
+pub mod foreseen;
 pub mod history;
 pub mod kernel;
 pub mod kubelet;

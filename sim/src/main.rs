@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Plays random histories on a simulated node.
 ///
 /// Prints each violation with its seed and its shrunk history, then a hash over all traces, which
-/// is equal for equal seeds, and last: runs=N events=N violations=N
+/// is equal for equal seeds, and last: runs=N events=N foreseen=N violations=N, with the number of changes
+/// that were compared with their preview
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let mut played = 0;
     let mut events = 0;
+    let mut foreseen = 0;
     let mut violations = 0;
     let mut hash = 0_u64;
     let mut seeds = (0..).map(|number| seed.wrapping_add(number));
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         let outcome = history.run(trace);
         played += 1;
         events += outcome.events;
+        foreseen += outcome.foreseen;
         hash = (hash.rotate_left(5) ^ outcome.hash).wrapping_mul(0x0100_0000_01b3);
         outcome.trace.iter().for_each(|line| println!("{line}"));
         if let Some(why) = outcome.violation {
@@ -91,7 +94,7 @@ fn main() -> ExitCode {
         }
     }
     println!("hash={hash:016x}");
-    println!("runs={played} events={events} violations={violations}");
+    println!("runs={played} events={events} foreseen={foreseen} violations={violations}");
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -5,6 +5,7 @@ use crate::administrator::CHANGE;
 use crate::configuration::identity;
 use crate::devices::gpus;
 use crate::dice::Dice;
+use crate::foreseen::Foreseen;
 use crate::kernel::{CGROUPS, Errno, PROC, SYS, Watcher, survives};
 use crate::pods::{Container, Serial};
 use crate::runtime::TIMEOUT;
@@ -74,6 +75,8 @@ pub struct Plugin {
     /// Whether the last process may have died before it could write a file again.
     left_files: bool,
     pub steps: u64,
+    /// How many changes of the configuration were compared with what the plugin had said before.
+    pub foreseen: u64,
     /// The number of effects so far, and of saves among them.
     pub effects: u64,
     pub saves: u64,
@@ -510,9 +513,18 @@ impl World {
         let Some(owner) = &mut self.plugin.running.owner else { return Vec::new() };
         let now = self.base + self.now;
         let before = owner.repairs().clone();
+        // The process that dies soon dies at a call of the change, not of the question.
+        let lives = self.kernel.lock().faults.lives.take();
+        let foreseen = Foreseen::of(owner, &input);
+        self.kernel.lock().faults.lives = lives;
         let effects = survives(|| owner.step(input, now));
+        let compared = foreseen.filter(|_| effects.is_some()).map(|it| it.compare(owner));
         self.oracle.repaired(&before, owner.repairs());
         self.plugin.steps += 1;
+        if let Some(compared) = compared {
+            self.plugin.foreseen += 1;
+            compared.unwrap_or_else(|why| self.fail(why));
+        }
         self.note_records();
         self.note_writes();
         effects.unwrap_or_else(|| {

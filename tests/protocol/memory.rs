@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
@@ -401,8 +402,7 @@ async fn questions_about_full_configurations_take_bounded_memory() {
     full_config(dir.path());
     let mut text = fs::read_to_string(dir.path().join("config.yaml")).unwrap();
     text += &"#".repeat((1 << 20) - text.len());
-    let question =
-        format!("POST /try HTTP/1.1\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+    let question = format!("POST /try HTTP/1.1\r\nContent-Length: {}\r\n\r\n{text}", text.len());
     let socket = plugin.state_dir().join("status.sock");
     let before = peak_kib(&plugin);
     thread::scope(|scope| {

@@ -1,0 +1,111 @@
+//! [`Foreseen`]: what the plugin says that a configuration would change, to compare with what it then changes.
+
+use cpuset::CpuSet;
+use ledger::{ContainerView, View};
+use nri_cpu_manager::daemon::{Input, Owner};
+use nri_cpu_manager::view::outlook::{AssignmentEffect, Outlook};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub struct Foreseen {
+    before: Arc<View>,
+    /// An error if the plugin would not use the configuration.
+    outlook: Result<Outlook, String>,
+}
+
+/// A container, and its CPUs before and after a change; empty if it shares those of the node.
+type Assignment = (String, CpuSet, CpuSet);
+
+impl Foreseen {
+    /// `None` if the input is no configuration.
+    pub fn of(owner: &Owner, input: &Input) -> Option<Foreseen> {
+        let Input::Config(reading) = input else { return None };
+        let trial = owner.trial();
+        let outlook = trial.reconfigure(reading.clone()).map_err(|mistake| mistake.why);
+        Some(Foreseen { before: trial.view(), outlook })
+    }
+
+    /// Compares it with the plugin after the input.
+    pub fn compare(&self, owner: &Owner) -> Result<(), String> {
+        let after = owner.trial().view();
+        let actual = (assignments(&self.before, &after), after.pool, after.stance.name());
+        let outlook = match &self.outlook {
+            Ok(outlook) => outlook,
+            Err(why) if after.settings == self.before.settings => {
+                let same = assignments(&self.before, &self.before) == actual.0;
+                return if same {
+                    Ok(())
+                } else {
+                    Err(format!("a refused file changes CPUs: {why}"))
+                };
+            }
+            Err(why) => return Err(format!("a file is used that was to be refused: {why}")),
+        };
+        let foreseen = (foreseen(outlook), outlook.shared_then, outlook.stance.as_str());
+        if foreseen != actual {
+            return Err(format!("foreseen: {foreseen:?}; it happened: {actual:?}"));
+        }
+        let shared = shared(&self.before, &after);
+        if shared != outlook.shared_containers {
+            return Err(format!(
+                "foreseen for {} shared containers: {shared}",
+                outlook.shared_containers
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn foreseen(outlook: &Outlook) -> Vec<Assignment> {
+    let mut all = Vec::new();
+    for one in &outlook.assignments {
+        let name = format!("{}/{}/{}", one.namespace, one.pod, one.container);
+        let (from, to) = match one.effect {
+            AssignmentEffect::Stays => (one.cpus, one.cpus),
+            AssignmentEffect::Moves { to, .. } => (one.cpus, to),
+            AssignmentEffect::Pinned { to, .. } => (CpuSet::EMPTY, to),
+            AssignmentEffect::Shares { .. } => (one.cpus, CpuSet::EMPTY),
+            AssignmentEffect::Refused { .. } | AssignmentEffect::Unprotected { .. } => continue,
+        };
+        all.push((name, from, to));
+    }
+    all.sort_by(order);
+    all
+}
+
+fn assignments(before: &View, after: &View) -> Vec<Assignment> {
+    let mut all = Vec::new();
+    for (now, then) in pairs(before, after) {
+        let (from, to) = (own(now), own(then));
+        if from != CpuSet::EMPTY || to != CpuSet::EMPTY {
+            let name = format!("{}/{}/{}", now.pod.namespace, now.pod.name, now.name);
+            all.push((name, from, to));
+        }
+    }
+    all.sort_by(order);
+    all
+}
+
+fn shared(before: &View, after: &View) -> usize {
+    let shares = |one: &ContainerView| own(one).is_empty();
+    pairs(before, after)
+        .filter(|(now, then)| shares(now) && shares(then) && now.runs_on != then.runs_on)
+        .count()
+}
+
+fn pairs<'a>(
+    before: &'a View,
+    after: &'a View,
+) -> impl Iterator<Item = (&'a ContainerView, &'a ContainerView)> {
+    let then: BTreeMap<_, _> = after.containers.iter().map(|one| (&one.id, one)).collect();
+    before.containers.iter().filter_map(move |now| Some((now, *then.get(&now.id)?)))
+}
+
+fn own(container: &ContainerView) -> CpuSet {
+    container.exclusive.unwrap_or(*container.own_pool)
+}
+
+fn order(a: &Assignment, b: &Assignment) -> std::cmp::Ordering {
+    let key = |(name, from, to): &Assignment| (name.clone(), from.to_string(), to.to_string());
+    key(a).cmp(&key(b))
+}

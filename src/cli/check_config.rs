@@ -133,7 +133,7 @@ fn outlook(args: &CheckConfigArgs, here: &Config) -> Result<Outlook, Box<dyn Err
     let answer = client::ask_about(&args.state_dir, TRY, here.text())?;
     let outlook: Outlook = client::read(&answer)?;
     if outlook.overrides != here.applied_lines() {
-        let node = outlook.node.map_or_else(|| "without a name".to_owned(), |name| name);
+        let node = outlook.node.unwrap_or_else(|| "without a name".to_owned());
         let why = format!(
             "the plugin runs on node {node}, and other overrides of this file apply there{}: give its --node-name and --node-labels",
             overrides(&outlook.overrides)

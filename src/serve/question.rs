@@ -29,7 +29,10 @@ pub enum Question {
 }
 
 /// Answers from copies of the owner's state, on another thread.
-pub struct DryRun(pub Box<dyn FnOnce(&Change) -> Result<Outlook, String> + Send>);
+pub struct DryRun(pub Box<Answering>);
+
+/// The error is why the change could not be made.
+type Answering = dyn FnOnce(&Change) -> Result<Outlook, String> + Send;
 
 impl fmt::Debug for DryRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

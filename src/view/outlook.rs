@@ -237,9 +237,12 @@ impl Display for Outlook {
         }
         let (now, then) = (self.shared_now, self.shared_then);
         write!(f, "shared pool: {} -> {}", or_none(now), or_none(then))?;
-        let changes = [(then - now, "become shared"), (now - then, "are no longer shared")];
-        for (cpus, what) in changes.into_iter().filter(|(cpus, _)| !cpus.is_empty()) {
-            write!(f, "; {cpus} {what}")?;
+        let (more, less) = (then - now, now - then);
+        if !more.is_empty() {
+            write!(f, "; {more} {} shared", agree(more, "becomes", "become"))?;
+        }
+        if !less.is_empty() {
+            write!(f, "; {less} {} no longer shared", agree(less, "is", "are"))?;
         }
         writeln!(f)?;
         if self.shared_containers > 0 {
@@ -250,5 +253,88 @@ impl Display for Outlook {
             writeln!(f, "after a restart of the plugin only: {}", self.waiting.join(", "))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+    use super::*;
+    use ledger::{
+        Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid,
+        Policy, Qos, SandboxId, Settings,
+    };
+    use topology::synthetic::Machine;
+
+    /// On 8 CPUs: `a` has two of them, and `b` shares the others.
+    fn ledger() -> Ledger {
+        let machine = Machine { cores: 8, ..Machine::default() };
+        let settings = Settings { policy: Policy::Static, ..Settings::default() };
+        let mut ledger = Ledger::new(machine.topology().unwrap(), settings, Vec::new());
+        for (name, qos, milli) in [("a", Qos::Guaranteed, 2000), ("b", Qos::Burstable, 500)] {
+            let sandbox = SandboxId(name.into());
+            let pod = Pod {
+                sandbox: sandbox.clone(),
+                uid: PodUid(name.into()),
+                namespace: "ns".to_owned(),
+                name: name.to_owned(),
+                qos,
+                pool: Default::default(),
+                budget: None,
+                limits: Default::default(),
+                own_resources: None,
+                annotations: Default::default(),
+                cgroup: None,
+            };
+            let cpu = CpuRequest { request: Some(MilliCpu(milli)), limit: Some(MilliCpu(milli)) };
+            let container = Container::new(ContainerId(name.into()), sandbox, "c", cpu);
+            let decision = ledger.admit(Admission::Create { pod, container }).unwrap();
+            ledger.apply(Event::Answered(decision));
+        }
+        ledger
+    }
+
+    #[test]
+    fn without_cgroups_shared_containers_keep_their_cpus_after_uninstall() {
+        let view = ledger().view();
+        let unprotected = "ns/a/c: CPUs 0-1 would stay set, and others may run there\n";
+        for (bound, containers, expect) in [
+            (false, false, format!("{unprotected}shared pool: 2-7 -> 2-7\n")),
+            (
+                true,
+                false,
+                format!(
+                    "{unprotected}shared pool: 2-7 -> 0-7; 0-1 become shared\n\
+                     1 container on shared CPUs would follow\n"
+                ),
+            ),
+            (
+                false,
+                true,
+                "ns/a/c: CPUs 0-1 would become 0-7, shared with all others\n\
+                 shared pool: 2-7 -> 0-7; 0-1 become shared\n\
+                 1 container on shared CPUs would follow\n"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(Outlook::of_uninstall(&view, bound, containers).to_string(), expect);
+        }
+    }
+
+    #[test]
+    fn a_preview_changes_a_copy_of_the_ledger() {
+        let ledger = ledger();
+        let offline = ledger.topology().without(&"0".parse().unwrap()).unwrap();
+        let outlook = Outlook::of(&ledger.preview([Event::Machine(offline)]));
+        assert_eq!(
+            outlook.to_string(),
+            "ns/a/c: CPUs 0-1 would become 1-2: some of its CPUs are now offline or another program's\n\
+             shared pool: 2-7 -> 3-7; 2 is no longer shared\n\
+             1 container on shared CPUs would follow\n"
+        );
+        assert_eq!(ledger.pool().to_string(), "2-7");
+        let nothing = Outlook::of(&ledger.preview([]));
+        assert_eq!(nothing.to_string(), "ns/a/c: CPUs 0-1 stay\nshared pool: 2-7 -> 2-7\n");
     }
 }

@@ -43,7 +43,7 @@ impl KubeletWatch {
     /// The event of [`KubeletWatch::reconfigure`] for this configuration.
     pub(super) fn event_of(&self, config: &Config) -> Option<Event> {
         let mut detector = self.detector.clone();
-        detector.change_stance(config.on_active_kubelet()).map(|_| detector.event())
+        detector.change_mode(config.mode()).map(|_| detector.event())
     }
 
     /// Records what the state file says.

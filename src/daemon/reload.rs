@@ -30,7 +30,7 @@ pub(super) struct ConfigReload {
 /// A configuration that the plugin can use on this machine.
 pub(super) struct Usable {
     pub(super) config: Config,
-    settings: Settings,
+    pub(super) settings: Settings,
     /// How the ledger follows; `None` if these settings are in force.
     pub(super) event: Option<Event>,
 }

@@ -6,7 +6,7 @@ use super::reload::ConfigReload;
 use crate::config::{Mistake, Reading};
 use crate::view::config_state::Fault;
 use crate::view::outlook::Outlook;
-use ledger::{Ledger, View};
+use ledger::{Event, Ledger, Mechanism, Policy, View};
 use std::sync::Arc;
 use topology::Topology;
 
@@ -17,6 +17,8 @@ pub struct Trial {
     config: ConfigReload,
     kubelet: KubeletWatch,
     machine: Topology,
+    /// The mechanism of a policy that gives containers exclusive CPUs.
+    mechanism: Mechanism,
 }
 
 impl Owner {
@@ -26,6 +28,7 @@ impl Owner {
             config: self.config.clone(),
             kubelet: self.kubelet.clone(),
             machine: self.hotplug.machine().clone(),
+            mechanism: self.enforcement.mechanism(),
         }
     }
 }
@@ -39,7 +42,10 @@ impl Trial {
         let usable = self.config.usable(reading, &self.machine, self.ledger.settings());
         let usable = usable.map_err(|Fault { line, why }| Mistake { line, why })?;
         let config = &usable.config;
-        let events = usable.event.into_iter().chain(self.kubelet.event_of(config));
+        let begins =
+            usable.settings.policy == Policy::Static && self.ledger.mechanism() != self.mechanism;
+        let mechanism = begins.then(|| Event::Mechanism(self.mechanism));
+        let events = usable.event.into_iter().chain(mechanism).chain(self.kubelet.event_of(config));
         Ok(Outlook {
             overrides: config.applied_lines(),
             waiting: self.config.waiting(config).into_iter().map(str::to_owned).collect(),

@@ -226,7 +226,12 @@ impl Display for AssignmentReport {
 
 impl Display for Outlook {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.stance != Stance::Assign.name() {
+        if self.stance == Stance::Observe.name() {
+            writeln!(
+                f,
+                "mode: observe: no container would change; this is what the plugin would decide"
+            )?;
+        } else if self.stance == Stance::Refuse.name() {
             writeln!(f, "the kubelet's own CPU manager is active: no container would change")?;
         }
         if self.assignments.is_empty() {

@@ -3,6 +3,7 @@
 use super::Ledger;
 use super::event::Event;
 use super::note::Note;
+use super::policy::Stance;
 use super::view::View;
 use std::sync::Arc;
 
@@ -22,6 +23,12 @@ impl Ledger {
         for event in events {
             copy.apply(event);
         }
-        Preview { before: self.view(), after: copy.view(), notes: copy.take_notes() }
+        // A ledger that would assign CPUs begins with what really runs, not with what an observer shows.
+        let before = if self.shadow.is_some() && copy.node.stance != Stance::Observe {
+            Arc::new(View::of(&self.node, &self.books, &self.pool))
+        } else {
+            self.view()
+        };
+        Preview { before, after: copy.view(), notes: copy.take_notes() }
     }
 }

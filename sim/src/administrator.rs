@@ -149,7 +149,9 @@ impl World {
     /// Takes a CPU that no configuration reserves offline, or back online.
     pub fn hotplug(&mut self, dice: &mut Dice) {
         let cpus: Vec<usize> = self.never_reserved().iter().collect();
-        self.toggle(CpuSet::of(cpus[dice.below(cpus.len())]).unwrap_or_default());
+        // All can be reserved.
+        let cpu = cpus.get(dice.below(cpus.len()));
+        self.toggle(cpu.and_then(|cpu| CpuSet::of(*cpu).ok()).unwrap_or_default());
     }
 
     pub fn toggle(&mut self, cpu: CpuSet) {

@@ -1,7 +1,7 @@
 //! [`Foreseen`]: what the plugin says that a configuration would change, to compare with what it then changes.
 
 use cpuset::CpuSet;
-use ledger::{ContainerView, View};
+use ledger::{ContainerView, Stance, View};
 use nri_cpu_manager::daemon::{Input, Owner};
 use nri_cpu_manager::view::outlook::{AssignmentEffect, Outlook};
 use std::collections::BTreeMap;
@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 pub struct Foreseen {
     before: Arc<View>,
+    /// What was, if a plugin that observed showed something else.
+    actually_before: Arc<View>,
     /// An error if the plugin would not use the configuration.
     outlook: Result<Outlook, String>,
 }
@@ -22,17 +24,19 @@ impl Foreseen {
         let Input::Config(reading) = input else { return None };
         let trial = owner.trial();
         let outlook = trial.reconfigure(reading.clone()).map_err(|mistake| mistake.why);
-        Some(Foreseen { before: trial.view(), outlook })
+        Some(Foreseen { before: trial.view(), actually_before: trial.actual_view(), outlook })
     }
 
     /// Compares it with the plugin after the input.
     pub fn compare(&self, owner: &Owner) -> Result<(), String> {
         let after = owner.trial().view();
-        let actual = (assignments(&self.before, &after), after.pool, after.stance.name());
+        let observes = after.stance == Stance::Observe;
+        let before = if observes { &self.before } else { &self.actually_before };
+        let actual = (assignments(before, &after), after.pool, after.stance.name());
         let outlook = match &self.outlook {
             Ok(outlook) => outlook,
-            Err(why) if after.settings == self.before.settings => {
-                let same = assignments(&self.before, &self.before) == actual.0;
+            Err(why) if after.settings == before.settings => {
+                let same = assignments(before, before) == actual.0;
                 return if same {
                     Ok(())
                 } else {
@@ -45,11 +49,11 @@ impl Foreseen {
         if foreseen != actual {
             return Err(format!("foreseen: {foreseen:?}; it happened: {actual:?}"));
         }
-        let shared = shared(&self.before, &after);
+        let shared = shared(before, &after);
         let foreseen = outlook.shared_containers;
         // The plugin also reads cgroups in the step of the change: what it finds there can change containers whose
         // pool stays.
-        let may_be_cgroups = foreseen == 0 && self.before.pool == after.pool;
+        let may_be_cgroups = foreseen == 0 && before.pool == after.pool;
         if shared.len() != foreseen && !may_be_cgroups {
             return Err(format!("foreseen for {foreseen} shared containers: {shared:?}"));
         }

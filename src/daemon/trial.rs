@@ -44,7 +44,7 @@ impl Trial {
         let config = &usable.config;
         let begins =
             usable.settings.policy == Policy::Static && self.ledger.mechanism() != self.mechanism;
-        let mechanism = begins.then(|| Event::Mechanism(self.mechanism));
+        let mechanism = begins.then_some(Event::Mechanism(self.mechanism));
         let events = usable.event.into_iter().chain(mechanism).chain(self.kubelet.event_of(config));
         Ok(Outlook {
             overrides: config.applied_lines(),
@@ -55,10 +55,15 @@ impl Trial {
 
     /// What `uninstall` would change, with or without `--containers`.
     pub fn uninstall(&self, containers: bool) -> Outlook {
-        Outlook::of_uninstall(&self.view(), self.ledger.is_bound_by_cgroups(), containers)
+        Outlook::of_uninstall(&self.actual_view(), self.ledger.is_bound_by_cgroups(), containers)
     }
 
     pub fn view(&self) -> Arc<View> {
         self.ledger.view()
+    }
+
+    /// What is, also on a node that observes.
+    pub fn actual_view(&self) -> Arc<View> {
+        self.ledger.actual_view()
     }
 }

@@ -24,11 +24,8 @@ impl Ledger {
             copy.apply(event);
         }
         // A ledger that would assign CPUs begins with what really runs, not with what an observer shows.
-        let before = if self.shadow.is_some() && copy.node.stance != Stance::Observe {
-            Arc::new(View::of(&self.node, &self.books, &self.pool))
-        } else {
-            self.view()
-        };
+        let observes = copy.node.stance == Stance::Observe;
+        let before = if observes { self.view() } else { self.actual_view() };
         Preview { before, after: copy.view(), notes: copy.take_notes() }
     }
 }

@@ -241,6 +241,14 @@ impl Ledger {
         })
     }
 
+    /// What is, also with [`Stance::Observe`].
+    pub fn actual_view(&self) -> Arc<View> {
+        match &self.shadow {
+            Some(_) => Arc::new(View::of(&self.node, &self.books, &self.pool)),
+            None => self.view(),
+        }
+    }
+
     /// With [`Stance::Observe`], what it would be if the ledger assigned CPUs.
     pub fn view(&self) -> Arc<View> {
         let view = || match &self.shadow {

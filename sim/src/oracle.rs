@@ -248,6 +248,8 @@ impl Oracle {
             || line.contains(": too many ")
             || line.starts_with("pods wait for CPUs after several refusals")
             || line.contains(", so none is left to assign: ")
+            // What was to be refused has begun while the plugin observed.
+            || (self.keyed.contains_key(&Key::Observer) && line.contains(": runs in the shared pool: "))
             || line.starts_with("sim");
         if self.distrust.is_none() && self.is_groundless(line) {
             self.distrust = Some(line.to_owned());

@@ -132,11 +132,15 @@ mod tests {
     #[test]
     fn a_plugin_that_is_stopped_or_ends_gives_an_error() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let error = exchange(ours, "", Duration::from_millis(10)).unwrap_err().to_string();
+        let error = exchange(ours, "GET / HTTP/1.1\r\n\r\n", Duration::from_millis(10))
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "no answer from the plugin for 10 s: it may be stopped or busy");
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let error = exchange(ours, "", Duration::from_millis(10)).unwrap_err().to_string();
+        let error = exchange(ours, "GET / HTTP/1.1\r\n\r\n", Duration::from_millis(10))
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("no answer from the plugin: "), "{error}");
     }
 }

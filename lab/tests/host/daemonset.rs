@@ -26,8 +26,8 @@ on_both!(the_base_pins_and_may_do_nothing_else);
 
 /// The overlay with these CPUs reserved.
 pub(crate) fn overlay(name: &str, reserved: CpuSet) -> Manifests {
-    let reserved = format!("\"{reserved}\"");
-    Manifests::of(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
+    let reserved = format!("reservedSystemCPUs: \"{reserved}\"");
+    Manifests::of(name).unwrap().edited("systemReserved: {cpu: \"2\"}", &reserved).unwrap()
 }
 
 fn container(manifests: &mut Manifests) -> &mut ContainerSpec {

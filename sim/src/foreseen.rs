@@ -79,28 +79,23 @@ fn foreseen(outlook: &Outlook) -> Vec<Assignment> {
 }
 
 fn assignments(before: &View, after: &View) -> Vec<Assignment> {
-    let mut all = Vec::new();
-    for (now, then) in pairs(before, after) {
-        let (from, to) = (own(now), own(then));
-        if from != CpuSet::EMPTY || to != CpuSet::EMPTY {
-            let name = format!("{}/{}/{}", now.pod.namespace, now.pod.name, now.name);
-            all.push((name, from, to));
-        }
-    }
+    let owned = pairs(before, after).map(|(now, then)| assignment(now, own(now), own(then)));
+    let mut all: Vec<Assignment> =
+        owned.filter(|(_, from, to)| !from.is_empty() || !to.is_empty()).collect();
     all.sort_by(order);
     all
 }
 
 /// Containers that share CPUs before and after, and have others then.
 fn shared(before: &View, after: &View) -> Vec<Assignment> {
-    let mut all = Vec::new();
-    for (now, then) in pairs(before, after) {
-        if own(now).is_empty() && own(then).is_empty() && now.runs_on != then.runs_on {
-            let name = format!("{}/{}/{}", now.pod.namespace, now.pod.name, now.name);
-            all.push((name, *now.runs_on, *then.runs_on));
-        }
-    }
-    all
+    let moved = pairs(before, after).filter(|(now, then)| {
+        own(now).is_empty() && own(then).is_empty() && now.runs_on != then.runs_on
+    });
+    moved.map(|(now, then)| assignment(now, *now.runs_on, *then.runs_on)).collect()
+}
+
+fn assignment(of: &ContainerView, from: CpuSet, to: CpuSet) -> Assignment {
+    (format!("{}/{}/{}", of.pod.namespace, of.pod.name, of.name), from, to)
 }
 
 fn pairs<'a>(

@@ -69,6 +69,15 @@ enum Written {
     Leftovers,
 }
 
+/// The mechanism under this policy: the `best` one of the node from the first policy `static` on, and until then the
+/// one `in_force`, as nothing is written.
+pub(super) fn mechanism_under(policy: Policy, in_force: Mechanism, best: Mechanism) -> Mechanism {
+    match policy {
+        Policy::None => in_force,
+        Policy::Static => best,
+    }
+}
+
 /// What the configuration asks for under this policy: without exclusive CPUs, nothing is demanded of
 /// the kernel.
 pub(super) fn configured(config: &Config, policy: Policy) -> Exclusivity {

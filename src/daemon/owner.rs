@@ -7,7 +7,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::{Delivery, Writes};
 use super::devices::Devices;
 use super::drift::{Action, DriftWatcher, Repair};
-use super::enforcement::{BindOutcome, Enforcement};
+use super::enforcement::{BindOutcome, Enforcement, mechanism_under};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -33,7 +33,7 @@ use cpuset::CpuSet;
 use ledger::environment::environment;
 use ledger::{
     Admission, Call, Channel, ContainerId, Creation, Decision, Deserted, Due, Event, Exposure,
-    Ledger, Mechanism, Note, Outcome, PodUid, Policy, Reach, Target,
+    Ledger, Mechanism, Note, Outcome, PodUid, Reach, Target,
 };
 use log::Level;
 use nri::Capabilities;
@@ -749,10 +749,7 @@ impl Owner {
         let machine = self.hotplug.machine();
         let in_force = self.ledger.settings();
         let (now, best) = (self.ledger.mechanism(), self.enforcement.mechanism());
-        let under = |policy| match policy {
-            Policy::None => now,
-            Policy::Static => best,
-        };
+        let under = |policy| mechanism_under(policy, now, best);
         let followed = self.config.follow(reading, machine, in_force, under);
         let Some((before, event)) = followed else { return };
         self.moves.announced = None;
@@ -772,9 +769,10 @@ impl Owner {
     /// gets the mechanism that keeps others off.
     fn follow_settings(&mut self, event: Option<Event>) {
         self.apply_all(event);
-        let best = self.enforcement.mechanism();
-        if self.ledger.settings().policy == Policy::Static && self.ledger.mechanism() != best {
-            self.apply(Event::Mechanism(best));
+        let (now, best) = (self.ledger.mechanism(), self.enforcement.mechanism());
+        let mechanism = mechanism_under(self.ledger.settings().policy, now, best);
+        if mechanism != now {
+            self.apply(Event::Mechanism(mechanism));
         }
     }
 

@@ -5,7 +5,7 @@ use super::decision_log::DecisionLog;
 use super::delivery::Delivery;
 use super::devices::Devices;
 use super::drift::DriftWatcher;
-use super::enforcement::{Enforcement, configured};
+use super::enforcement::{Enforcement, configured, mechanism_under};
 use super::exposed_files::ExposedFiles;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
@@ -29,7 +29,7 @@ use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::Hierarchy;
 use cpuset::PartitionType;
 use kernel::Kernel;
-use ledger::{Event, Ledger, Mechanism, Policy, Settings};
+use ledger::{Event, Ledger, Mechanism, Settings};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
@@ -115,10 +115,7 @@ impl Owner {
         )
         .map_err(|why| config.kernel_cannot(why))?;
         let best = enforcement.mechanism();
-        let mechanism = match settings.policy {
-            Policy::None => Mechanism::Runtime,
-            Policy::Static => best,
-        };
+        let mechanism = mechanism_under(settings.policy, Mechanism::Runtime, best);
         let isolated = topology.isolated();
         log::info!(
             "machine: {}{}",

@@ -1,12 +1,13 @@
 //! [`Trial`]: what a change would do, found on a copy of the ledger.
 
+use super::enforcement::mechanism_under;
 use super::kubelet::KubeletWatch;
 use super::owner::Owner;
 use super::reload::ConfigReload;
 use crate::config::{Mistake, Reading};
 use crate::view::config_state::Fault;
 use crate::view::outlook::Outlook;
-use ledger::{Event, Ledger, Mechanism, Policy, View};
+use ledger::{Event, Ledger, Mechanism, View};
 use std::sync::Arc;
 use topology::Topology;
 
@@ -17,8 +18,8 @@ pub struct Trial {
     config: ConfigReload,
     kubelet: KubeletWatch,
     machine: Topology,
-    /// The mechanism of a policy that gives containers exclusive CPUs.
-    mechanism: Mechanism,
+    /// The best mechanism of the node.
+    best: Mechanism,
 }
 
 impl Owner {
@@ -28,7 +29,7 @@ impl Owner {
             config: self.config.clone(),
             kubelet: self.kubelet.clone(),
             machine: self.hotplug.machine().clone(),
-            mechanism: self.enforcement.mechanism(),
+            best: self.enforcement.mechanism(),
         }
     }
 }
@@ -42,9 +43,9 @@ impl Trial {
         let usable = self.config.usable(reading, &self.machine, self.ledger.settings());
         let usable = usable.map_err(|Fault { line, why }| Mistake { line, why })?;
         let config = &usable.config;
-        let begins =
-            usable.settings.policy == Policy::Static && self.ledger.mechanism() != self.mechanism;
-        let mechanism = begins.then_some(Event::Mechanism(self.mechanism));
+        let now = self.ledger.mechanism();
+        let mechanism = mechanism_under(usable.settings.policy, now, self.best);
+        let mechanism = (mechanism != now).then_some(Event::Mechanism(mechanism));
         let events = usable.event.into_iter().chain(mechanism).chain(self.kubelet.event_of(config));
         Ok(Outlook {
             overrides: config.applied_lines(),

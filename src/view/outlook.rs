@@ -25,7 +25,7 @@ pub struct Outlook {
     pub node: Option<String>,
     /// The lines of the configuration's overrides that apply there, the most specific last.
     pub overrides: Vec<usize>,
-    /// `assign`; while the kubelet's CPU manager is active, `refuse` or `observe`: no container changes then.
+    /// `assign`; `observe` with this mode, or `refuse` while the kubelet's CPU manager is active: no container changes then.
     pub stance: String,
     /// Containers that have CPUs of their own, would have some, or ask for them in vain.
     pub assignments: Vec<AssignmentReport>,

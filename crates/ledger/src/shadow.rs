@@ -19,9 +19,9 @@ const ROUNDS: usize = 4;
 pub(super) struct Shadow(Box<Ledger>);
 
 impl Shadow {
-    /// Takes over what runs, as `observer` would if it assigned CPUs from now on.
+    /// Takes over what runs, as `observer`, which has no shadow yet, would if it assigned CPUs from now on.
     pub(super) fn of(observer: &Ledger, claims: Vec<KubeletClaim>) -> Shadow {
-        let mut ledger = Box::new(Ledger { shadow: None, ..observer.clone() });
+        let mut ledger = Box::new(observer.clone());
         ledger.take_notes();
         ledger.apply(Event::Stance { stance: Stance::Assign, claims });
         let mut shadow = Shadow(ledger);

@@ -328,13 +328,13 @@ impl fmt::Display for RuntimeStatus {
 impl NodeStatus {
     /// What the stance means, if the plugin assigns no CPUs.
     pub fn why_not_assigning(&self) -> Option<&'static str> {
-        [Stance::Observe, Stance::Refuse]
-            .into_iter()
-            .find(|stance| stance.name() == self.stance)
-            .map(|stance| match stance {
-                Stance::Observe => OBSERVES,
-                _ => "the kubelet's own CPU manager is active",
-            })
+        if self.stance == Stance::Observe.name() {
+            Some(OBSERVES)
+        } else if self.stance == Stance::Refuse.name() {
+            Some("the kubelet's own CPU manager is active")
+        } else {
+            None
+        }
     }
 
     /// The containers as lists below a picture have them: by their letters, then those in the shared

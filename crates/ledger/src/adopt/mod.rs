@@ -166,8 +166,7 @@ pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container
     let applied = AppliedSetting::reported(container, ours);
     let left_alone = container.left_alone.or(books.recall_left_alone(&container.id));
     let container =
-        Container { cpus: exclusive, not_started: false, left_alone, ..container.clone() };
-    let container = &container;
+        &Container { cpus: exclusive, not_started: false, left_alone, ..container.clone() };
     enter(node, books, uid, container, applied);
     for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
         adopt(node, books, uid, container, &evidence, source);

@@ -291,7 +291,7 @@ impl Owner {
         } else if is_due(self.movable_at()) {
             self.rebalance();
         } else if is_due(self.quieting.due()) {
-            let pass = self.quieting.begin(&self.ledger.view(), now);
+            let pass = self.quieting.begin(self.ledger.quiet_goal(), now);
             self.effects.extend(pass.map(Effect::Quiet));
         } else if is_due(self.checks.due()) {
             let pass = self.checks.begin(&self.ledger);
@@ -350,7 +350,7 @@ impl Owner {
         if outcome.rules {
             self.quotas.check_soon(self.now);
         }
-        self.quieting.follow(!self.ledger.exclusive().is_empty(), self.now);
+        self.quieting.follow(self.now);
         self.mark_cgroups(if outcome.rules { Scope::All } else { Scope::Binding });
         if outcome.due {
             self.mark_updates(Writes::WhenNoneWaits);

@@ -6,14 +6,10 @@
 
 use super::log_repeated;
 use crate::exclusivity::Isolation;
-use crate::view::quiet::{QuietFigures, drift_kind, name_of, troubles};
+use crate::view::quiet::{QuietFigures, drift_kind, troubles};
 use kernel::Kernel;
-use ledger::{Phase, Stance, View};
 use log::Level;
-use quiet::{
-    BanState, Drift, Goal, InterruptMode, Knobs, QuietContainer, Report, Roots, Steering,
-    StrayInterrupt,
-};
+use quiet::{BanState, Drift, Goal, Report, Roots, Steering, StrayInterrupt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,12 +103,9 @@ impl Quieting {
         self.changed.get_or_insert(now);
     }
 
-    /// The ledger may ask for something else. Nothing can be asked for without exclusive CPUs.
-    pub(super) fn follow(&mut self, has_exclusive: bool, now: Instant) {
-        let is_unused = self.steering.as_ref().is_some_and(Steering::is_unused);
-        if has_exclusive || !is_unused || !self.figures.goal.is_empty() {
-            self.changed.get_or_insert(now);
-        }
+    /// The ledger may ask for something else.
+    pub(super) fn follow(&mut self, now: Instant) {
+        self.changed.get_or_insert(now);
     }
 
     /// When the next pass begins, or when the present one has taken too long.
@@ -128,11 +121,7 @@ impl Quieting {
     }
 
     /// Begins the pass that is due, unless no container asks for anything and nothing has to be restored.
-    pub(super) fn begin(&mut self, view: &View, now: Instant) -> Option<QuietPass> {
-        self.begin_for(goal_of(view), now)
-    }
-
-    fn begin_for(&mut self, goal: Goal, now: Instant) -> Option<QuietPass> {
+    pub(super) fn begin(&mut self, goal: Goal, now: Instant) -> Option<QuietPass> {
         if self.begun.is_some() {
             self.is_stalled = true;
             let line = format!(
@@ -349,39 +338,6 @@ const FIXED: &str = "The hardware or its driver allows no other CPU";
 
 fn advice_on(noise: &StrayInterrupt) -> &'static str {
     if noise.chip.contains("MSI") { KERNEL_MANAGED } else { FIXED }
-}
-
-/// What containers ask for. While the kubelet assigns CPUs, that is nothing.
-fn goal_of(view: &View) -> Goal {
-    let topology = &view.topology;
-    let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
-    let mut containers = Vec::new();
-    for one in &view.containers {
-        let asks = one.interrupts != InterruptMode::Leave || one.knobs != Knobs::default();
-        let Some(exclusive) = one.exclusive else { continue };
-        if view.stance != Stance::Assign || one.phase == Phase::Ended || !asks {
-            continue;
-        }
-        let of = |cpus, interrupts| {
-            let knobs = one.knobs.clone();
-            QuietContainer { name: name_of(one), cpus, interrupts, knobs }
-        };
-        containers.push(of(exclusive, one.interrupts));
-        if !one.idle.is_empty() {
-            // The housekeeping core is one of those that the container uses.
-            let interrupts = match one.interrupts {
-                InterruptMode::Housekeeping => InterruptMode::Away,
-                other => other,
-            };
-            containers.push(of(*one.idle, interrupts));
-        }
-    }
-    Goal {
-        online: topology.online(),
-        nodes: nodes.map(|node| (node.id, node.cpus)).collect(),
-        cores: topology.cores().iter().map(|core| core.cpus).collect(),
-        containers,
-    }
 }
 
 #[cfg(test)]

@@ -38,16 +38,20 @@ pub(super) struct Targets<'a> {
 
 impl<'a> Targets<'a> {
     pub(super) fn of(node: &'a Node, pool: &'a Pool, pod: &'a PodEntry) -> Targets<'a> {
+        let has_exclusive = pod.has_exclusive();
+        // Most pods have no exclusive CPUs: these need only one look at their containers.
+        let kept_from_siblings =
+            if has_exclusive { pod.kept_from_siblings() } else { CpuSet::EMPTY };
         Targets {
             node,
             pool,
             pod,
             bound: pool.bound_of(pod),
-            has_exclusive: pod.has_exclusive(),
-            kept_from_siblings: pod.kept_from_siblings(),
+            has_exclusive,
+            kept_from_siblings,
             is_updated: node.is_updated(&pod.pod.uid),
             is_distrusted: node.is_distrusted(pod),
-            lifts_quota: pod.lifts_quota(),
+            lifts_quota: has_exclusive && pod.lifts_quota(),
         }
     }
 
@@ -185,9 +189,12 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
 }
 
 pub(super) fn owes(node: &Node, books: &Books, pool: &Pool) -> bool {
+    let mut pods = books.pods().map(|(_, pod)| pod);
+    let waits = |pod: &PodEntry| pod.containers().any(|(_, entry)| entry.waits());
     node.assigns()
-        && (books.containers().any(|container| container.entry.waits())
-            || changes(node, books, pool, &Channel::Runtime).next().is_some())
+        && pods.any(|pod| {
+            waits(pod) || changes_of(node, pod, pool, &Channel::Runtime).next().is_some()
+        })
 }
 
 /// Records updates that were sent.
@@ -199,16 +206,15 @@ pub(super) fn record(books: &mut Books, due: &Due) {
             pod.containers_mut().for_each(|(_, entry)| entry.set_waiting(false));
         }
     }
-    for Update { container, setting } in &due.updates {
-        books.change_by_id(container, |entry| {
-            if due.written {
-                entry.applied.record_written(setting);
-            } else {
-                entry.record_update(setting);
-            }
-            entry.set_waiting(false);
-        });
-    }
+    let updates = due.updates.iter().map(|Update { container, setting }| (container, setting));
+    books.change_each(updates, |entry, setting| {
+        if due.written {
+            entry.applied.record_written(setting);
+        } else {
+            entry.record_update(setting);
+        }
+        entry.set_waiting(false);
+    });
     for id in &due.waiting {
         books.change_by_id(id, |entry| entry.set_waiting(true));
     }
@@ -225,18 +231,25 @@ fn changes<'a>(
     pool: &'a Pool,
     channel: &'a Channel,
 ) -> impl Iterator<Item = CpuChange<'a>> {
-    books.pods().flat_map(move |(_, pod)| {
-        let targets = Targets::of(node, pool, pod);
-        let mut last: Option<(&ContainerEntry, Option<CpuSetting>)> = None;
-        let updatable = pod.containers().filter(|(_, entry)| entry.is_updatable());
-        updatable.filter_map(move |(_, entry)| {
-            let to = match last.take() {
-                Some((before, to)) if entry.shares_target_with(before) => to,
-                _ => targets.change(entry, channel),
-            };
-            last = Some((entry, to.clone()));
-            to.map(|to| CpuChange { entry, to })
-        })
+    books.pods().flat_map(|(_, pod)| changes_of(node, pod, pool, channel))
+}
+
+fn changes_of<'a>(
+    node: &'a Node,
+    pod: &'a PodEntry,
+    pool: &'a Pool,
+    channel: &'a Channel,
+) -> impl Iterator<Item = CpuChange<'a>> {
+    let targets = Targets::of(node, pool, pod);
+    let mut last: Option<(&ContainerEntry, Option<CpuSetting>)> = None;
+    let updatable = pod.containers().filter(|(_, entry)| entry.is_updatable());
+    updatable.filter_map(move |(_, entry)| {
+        let to = match last.take() {
+            Some((before, to)) if entry.shares_target_with(before) => to,
+            _ => targets.change(entry, channel),
+        };
+        last = Some((entry, to.clone()));
+        to.map(|to| CpuChange { entry, to })
     })
 }
 

@@ -15,6 +15,7 @@ use super::target::{self, Deserted, Holder, PodPlace, Target};
 use super::view::View;
 use core::time::Duration;
 use cpuset::CpuSet;
+use quiet::Goal;
 use std::sync::Arc;
 use topology::Topology;
 
@@ -185,6 +186,11 @@ impl Ledger {
             Some(container) => quieting::housekeeping(&self.node, container),
             None => CpuSet::EMPTY,
         }
+    }
+
+    /// What interrupts and latency knobs have to be for containers with exclusive CPUs.
+    pub fn quiet_goal(&self) -> Goal {
+        quieting::goal(&self.node, &self.books)
     }
 
     /// Whether this container has exclusive CPUs that its predecessor did not have, or is the first

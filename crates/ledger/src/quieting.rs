@@ -2,12 +2,12 @@
 //! daemon carries it out; the ledger only knows who asks.
 
 use super::annotations::crio;
-use super::books::{Books, ContainerEntry, ContainerRef};
+use super::books::{Books, ContainerEntry, ContainerRef, Phase};
 use super::model::{Container, PodUid};
 use super::node::Node;
 use super::note::What;
 use cpuset::CpuSet;
-use quiet::{InterruptMode, Knobs};
+use quiet::{Goal, InterruptMode, Knobs, QuietContainer};
 use topology::Topology;
 
 /// What happens to device interrupts on a container's exclusive CPUs; `Leave` without any, or if
@@ -28,6 +28,41 @@ pub(super) fn knobs(node: &Node, entry: &ContainerEntry) -> Knobs {
 
 fn has_exclusive(node: &Node, entry: &ContainerEntry) -> bool {
     node.assigns() && entry.claim().is_some() && !entry.is_lent()
+}
+
+/// What running containers ask for. Unless the ledger assigns CPUs, that is nothing.
+pub(super) fn goal(node: &Node, books: &Books) -> Goal {
+    let topology = &node.topology;
+    let mut containers = Vec::new();
+    for one in books.containers().filter(|one| has_exclusive(node, one.entry)) {
+        let (interrupts, knobs) = (interrupts(node, one.entry), knobs(node, one.entry));
+        let asks = interrupts != InterruptMode::Leave || knobs != Knobs::NONE;
+        if one.entry.phase() == Phase::Ended || !asks {
+            continue;
+        }
+        let held = one.entry.held();
+        let of = |cpus, interrupts| {
+            let knobs = knobs.clone();
+            QuietContainer { name: one.subject().to_string(), cpus, interrupts, knobs }
+        };
+        containers.push(of(held, interrupts));
+        let idle = node.taken(one.entry) - held;
+        if !idle.is_empty() {
+            // The housekeeping core is one of those that the container uses.
+            let interrupts = match interrupts {
+                InterruptMode::Housekeeping => InterruptMode::Away,
+                other => other,
+            };
+            containers.push(of(idle, interrupts));
+        }
+    }
+    let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
+    Goal {
+        online: topology.online(),
+        nodes: nodes.map(|node| (node.id, node.cpus)).collect(),
+        cores: topology.cores().iter().map(|core| core.cpus).collect(),
+        containers,
+    }
 }
 
 /// The exclusive CPUs of a container on which interrupts may stay; none unless it keeps a core for

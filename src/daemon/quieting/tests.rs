@@ -2,16 +2,11 @@
 
 use super::*;
 use kernel::Linux;
-use ledger::{
-    ContainerId, ContainerView, CpuRequest, Ledger, Mechanism, Pod, PodUid, Qos, SandboxId,
-    Settings,
-};
-use quiet::{Irqbalance, Originals};
+use quiet::{InterruptMode, Irqbalance, Originals, QuietContainer};
 use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
-use topology::synthetic::Machine;
 
 /// A node of 4 CPUs with an interrupt that may fire anywhere.
 struct TestNode {
@@ -55,7 +50,7 @@ impl TestNode {
     fn begin(&mut self, avoided: &str) -> QuietPass {
         self.now += PERIOD;
         let goal = TestNode::goal(avoided);
-        self.quieting.begin_for(goal, self.now).unwrap()
+        self.quieting.begin(goal, self.now).unwrap()
     }
 
     fn goal(avoided: &str) -> Goal {
@@ -74,14 +69,12 @@ impl TestNode {
 fn nothing_is_due_before_the_runtime_has_listed_its_containers() {
     let mut node = TestNode::new();
     let now = node.now;
-    node.quieting.follow(false, now);
-    assert_eq!((node.quieting.due(), node.quieting.changed), (None, None));
-    node.quieting.follow(true, now);
+    node.quieting.follow(now);
     assert_eq!(node.quieting.due(), None);
     node.quieting.listed(now);
     assert_eq!(node.quieting.due(), Some(now + DEBOUNCE));
     // Further changes do not delay the pass.
-    node.quieting.follow(true, now + DEBOUNCE / 2);
+    node.quieting.follow(now + DEBOUNCE / 2);
     assert_eq!(node.quieting.due(), Some(now + DEBOUNCE));
 }
 
@@ -89,7 +82,7 @@ fn nothing_is_due_before_the_runtime_has_listed_its_containers() {
 fn nodes_without_pod_options_have_no_passes() {
     let mut node = TestNode::new();
     node.quieting.listed(node.now);
-    assert!(node.quieting.begin_for(Goal::default(), node.now).is_none());
+    assert!(node.quieting.begin(Goal::default(), node.now).is_none());
     assert_eq!(node.quieting.due(), None);
 }
 
@@ -120,11 +113,11 @@ fn a_change_that_leaves_the_goal_alone_makes_no_early_pass() {
     node.pass("2");
     let next = node.now + PERIOD;
     let soon = node.now + DEBOUNCE;
-    node.quieting.follow(true, node.now);
+    node.quieting.follow(node.now);
     assert_eq!(node.quieting.due(), Some(soon));
-    assert!(node.quieting.begin_for(TestNode::goal("2"), soon).is_none());
+    assert!(node.quieting.begin(TestNode::goal("2"), soon).is_none());
     assert_eq!(node.quieting.due(), Some(next));
-    assert!(node.quieting.begin_for(TestNode::goal("1-2"), soon).is_some());
+    assert!(node.quieting.begin(TestNode::goal("1-2"), soon).is_some());
 }
 
 #[test]
@@ -151,8 +144,8 @@ fn a_pass_that_hangs_is_reported_and_there_is_no_other_one() {
     let pass = node.begin("2");
     assert_eq!(node.quieting.due(), Some(node.now + LIMIT));
     let later = node.now + LIMIT;
-    assert!(node.quieting.begin_for(Goal::default(), later).is_none());
-    node.quieting.follow(true, later);
+    assert!(node.quieting.begin(Goal::default(), later).is_none());
+    node.quieting.follow(later);
     assert_eq!(node.quieting.due(), None);
     let figures = node.quieting.figures(later);
     assert_eq!(figures.stalled, Some(LIMIT));
@@ -253,72 +246,4 @@ fn devices_that_come_and_go_are_logged_every_tenth_time() {
     let lines = an_hour_of(flapping);
     let bytes: usize = lines.iter().map(String::len).sum();
     assert!(bytes < 32 << 10, "{bytes} bytes in {} lines", lines.len());
-}
-
-/// A running container with CPUs 2-3, and CPU 4 idle for it.
-fn container(name: &str, interrupts: InterruptMode) -> ContainerView {
-    let pod = Pod {
-        sandbox: SandboxId(name.into()),
-        uid: PodUid(name.into()),
-        namespace: "ns".to_owned(),
-        name: name.to_owned(),
-        qos: Qos::Guaranteed,
-        budget: None,
-        limits: Default::default(),
-        own_resources: None,
-        pool: Default::default(),
-        annotations: Default::default(),
-        cgroup: None,
-    };
-    ContainerView {
-        cgroup: None,
-        pod: Arc::new(pod),
-        name: "c".to_owned(),
-        id: ContainerId(name.into()),
-        cpu: CpuRequest::default(),
-        has_memory_limit: false,
-        memory: None,
-        asks: None,
-        exclusive: Some("2-3".parse().unwrap()),
-        leaving: Arc::default(),
-        pool: Default::default(),
-        shared: Arc::default(),
-        own_pool: Arc::default(),
-        idle: Arc::new("4".parse().unwrap()),
-        margin: Default::default(),
-        cpus_pod_option: None,
-        interrupts,
-        knobs: Knobs::default(),
-        runs_on: Arc::new("2-3".parse().unwrap()),
-        left_alone: None,
-        phase: Phase::Running,
-        enforced_by: Mechanism::Groups,
-        stays: None,
-        devices: Vec::new(),
-        created_at: None,
-    }
-}
-
-#[test]
-fn the_goal_has_the_containers_that_run_and_ask_for_something() {
-    let topology =
-        Machine { nodes: 2, caches: 2, cores: 8, ..Machine::default() }.topology().unwrap();
-    let mut view = View::clone(&Ledger::new(topology, Settings::default(), Vec::new()).view());
-    let ended = ContainerView { phase: Phase::Ended, ..container("ended", InterruptMode::Away) };
-    let shared = ContainerView { exclusive: None, ..container("shared", InterruptMode::Away) };
-    let left = container("left", InterruptMode::Leave);
-    view.containers = vec![ended, shared, left, container("db", InterruptMode::Housekeeping)];
-    let goal = goal_of(&view);
-    assert_eq!(goal.online, view.topology.online());
-    assert_eq!(goal.nodes.len(), 2);
-    // Its idle neighbour keeps no interrupts: the housekeeping core is one that it uses.
-    let [own, idle] = &goal.containers[..] else { panic!("{goal:?}") };
-    assert_eq!((own.name.as_str(), own.cpus.to_string()), ("ns/db/c", "2-3".to_owned()));
-    assert_eq!((idle.name.as_str(), idle.cpus.to_string()), ("ns/db/c", "4".to_owned()));
-    assert_eq!(
-        (own.interrupts, idle.interrupts),
-        (InterruptMode::Housekeeping, InterruptMode::Away)
-    );
-    view.stance = Stance::Observe;
-    assert!(goal_of(&view).is_empty());
 }

@@ -242,6 +242,28 @@ impl Books {
         self.pods.get_mut(uid)?.containers.get_mut(name).map(change)
     }
 
+    /// As [`Books::change_by_id`], of each of these; a pod is looked up once for containers that follow one another.
+    pub(super) fn change_each<'a, T>(
+        &mut self,
+        changes: impl Iterator<Item = (&'a ContainerId, T)>,
+        mut change: impl FnMut(&mut ContainerEntry, T),
+    ) {
+        let Books { ids, pods, .. } = self;
+        let found = changes.filter_map(|(id, to)| ids.get(id).map(|(uid, name)| (uid, name, to)));
+        let mut found = found.peekable();
+        while let Some((uid, first, to)) = found.next() {
+            let Some(pod) = pods.get_mut(uid) else { continue };
+            let mut next = Some((first, to));
+            while let Some((name, to)) = next {
+                if let Some(entry) = pod.containers.get_mut(name) {
+                    change(entry, to);
+                }
+                let same = found.next_if(|(other, ..)| *other == uid);
+                next = same.map(|(_, name, to)| (name, to));
+            }
+        }
+    }
+
     pub(super) fn pods_mut(&mut self) -> impl Iterator<Item = (&PodUid, &mut PodEntry)> {
         self.pods.iter_mut()
     }

@@ -139,13 +139,15 @@ impl PodEntry {
             cpu: CpuRequest::default(),
         });
         let of_containers = self.containers.iter().filter_map(|(name, entry)| {
+            // Before anything is copied: most containers have none.
+            let cpus = entry.claim()?;
             Some(Claim {
                 pod_uid: self.pod.uid.clone(),
                 namespace: self.pod.namespace.clone(),
                 pod: self.pod.name.clone(),
                 container: name.clone(),
                 id: entry.id.clone(),
-                cpus: entry.claim()?,
+                cpus,
                 margin: entry.margin(),
                 mixed: entry.is_mixed(),
                 lent: self.lends_lastingly(entry),
@@ -172,8 +174,8 @@ impl PodEntry {
 
     pub(super) fn memory_claims(&self) -> impl Iterator<Item = MemoryClaim> {
         self.containers.iter().filter_map(|(name, entry)| {
-            let pod_uid = self.pod.uid.clone();
-            Some(MemoryClaim { pod_uid, container: name.clone(), memory: entry.memory.clone()? })
+            let memory = entry.memory.clone()?;
+            Some(MemoryClaim { pod_uid: self.pod.uid.clone(), container: name.clone(), memory })
         })
     }
 

@@ -15,6 +15,7 @@ fn settings(interrupts: InterruptMode) -> Settings {
         ("interrupts", "housekeeping"),
         ("cpus", "exclusive+shared"),
         ("c-states", "disable"),
+        ("smt", "isolate"),
     ] {
         bounds.allow(key, value).unwrap();
     }
@@ -83,6 +84,35 @@ fn lent_cpus_are_not_quiet() {
     assert!(!is_any_quiet(&node));
     node.create(&guaranteed("a", 2000), "c", "a2", 2000).unwrap();
     assert!(is_any_quiet(&node));
+}
+
+#[test]
+fn the_goal_has_the_containers_that_run_and_ask_for_something() {
+    let mut node = node_with(settings(InterruptMode::Leave), Vec::new());
+    let options = [("interrupts", "housekeeping"), ("smt", "isolate")];
+    let asking_pod = asking(guaranteed("a", 3000), &options);
+    node.create(&asking_pod, "c", "a", 2000).unwrap();
+    node.create(&asking_pod, "ended", "b", 1000).unwrap();
+    node.create(&guaranteed("left", 2000), "c", "left", 2000).unwrap();
+    let shared = asking(pod("s", Qos::Burstable, 100), &options[..1]);
+    node.create(&shared, "c", "s", 100).unwrap();
+    // Its pod runs on, so it keeps its CPUs.
+    node.stop("b");
+    let goal = node.ledger.quiet_goal();
+    assert_eq!((goal.online, goal.nodes.len()), (node.ledger.topology().online(), 1));
+    let containers = goal.containers.iter();
+    let containers: Vec<_> =
+        containers.map(|one| (one.name.as_str(), one.cpus.to_string(), one.interrupts)).collect();
+    // Its idle siblings keep no interrupts: the housekeeping core is one that it uses.
+    assert_eq!(
+        containers,
+        [
+            ("default/a/c", "2,4".to_owned(), InterruptMode::Housekeeping),
+            ("default/a/c", "3,5".to_owned(), InterruptMode::Away),
+        ]
+    );
+    node.event(Event::Stance { stance: Stance::Observe, claims: Vec::new() }).unwrap();
+    assert!(node.ledger.quiet_goal().is_empty());
 }
 
 #[test]

@@ -81,7 +81,9 @@ fn adopt_with(mut ledger: Ledger) {
     let held: Vec<Claim> = ledger.claims().collect();
     let of = |id: &str| held.iter().find(|claim| &*claim.id.0 == id).map(|claim| claim.cpus);
     assert_eq!((of("id-a"), of("id-b")), (Some(a), Some(b)), "moved by a checkpoint");
-    assert_eq!(of("id-late").map(|cpus| cpus.len()), Some(2), "left without CPUs");
+    // Ended containers of a pod that runs on keep their CPUs, which may leave too few.
+    let late = of("id-late").map(|cpus| cpus.len());
+    assert!(late == Some(2) || (late.is_none() && ledger.free().len() < 2), "{late:?} CPUs");
     assert!(updates.iter().all(|update| !["id-a", "id-b"].contains(&&*update.container.0)));
 }
 

@@ -42,6 +42,8 @@ pub struct SavedClaims {
     pub memory: Vec<MemoryClaim>,
     /// Containers on CPUs that another program has set. The runtime's list does not say who set CPUs.
     pub left_alone: HashMap<ContainerId, LeftAlone>,
+    /// No process has assigned CPUs on this node: all have observed.
+    pub installing: bool,
 }
 
 impl SavedClaims {
@@ -50,6 +52,7 @@ impl SavedClaims {
             cpus: ledger.claims().collect(),
             memory: ledger.memory_claims().collect(),
             left_alone: ledger.left_alone().map(|(id, why)| (id.clone(), why)).collect(),
+            installing: ledger.is_installing(),
         }
     }
 }
@@ -338,6 +341,9 @@ struct StoredState {
     memory: Vec<StoredMemory>,
     /// The word of [`LeftAlone::name`] by the container's id.
     left_alone: BTreeMap<String, String>,
+    /// Absent in files of processes that did not know it, which counts as false.
+    #[serde(default)]
+    installing: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -456,6 +462,7 @@ pub fn encode(claims: &SavedClaims) -> io::Result<Vec<u8>> {
             .iter()
             .map(|(id, why)| (id.to_string(), why.name().to_owned()))
             .collect(),
+        installing: claims.installing,
     };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
     let envelope = Envelope { version: VERSION, checksum: checksum(&state), state: &state };
@@ -498,6 +505,7 @@ pub fn decode(bytes: &[u8]) -> Result<SavedClaims, String> {
         cpus: cpus.collect::<Result<_, _>>()?,
         memory: memory.collect::<Result<_, _>>()?,
         left_alone: left_alone.collect::<Result<_, String>>()?,
+        installing: state.installing,
     })
 }
 
@@ -545,6 +553,7 @@ mod tests {
                 memory: of_c,
             }],
             left_alone: [(ContainerId("id-d".into()), LeftAlone::Unexplained)].into(),
+            installing: true,
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) struct HandledCall {
 #[derive(Debug)]
 pub(super) enum Handled {
     Decision(Decision),
-    /// `first`: the first list of a node that had no plugin.
+    /// `first`: no process has assigned CPUs on this node before.
     Event {
         lists: bool,
         first: bool,

@@ -322,8 +322,12 @@ impl Owner {
     pub(super) fn apply(&mut self, event: Event) -> Outcome {
         let decides_nothing = event.decides_nothing();
         let is_drift = matches!(event, Event::Drifted(_));
+        let was_installing = self.ledger.is_installing();
         let outcome = self.ledger.apply(event);
-        self.log();
+        let notes = self.log();
+        if was_installing && !self.ledger.is_installing() {
+            self.log_installation(&notes);
+        }
         if is_drift {
             // A drift changes no decision, so cgroups need no other values.
             self.mark_updates(Writes::WhenNoneWaits);

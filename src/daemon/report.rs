@@ -5,7 +5,7 @@ use super::owner::Owner;
 use crate::exclusivity::consequence;
 use crate::view::health::Condition;
 use crate::view::{NodeFigures, OwnFigures};
-use ledger::{Channel, Note, Phase, PodUid, Policy, PoolKind, Stance, What};
+use ledger::{Channel, Note, Phase, PodUid, Policy, PoolKind, Stance, View, What};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use wording::{self, count};
@@ -14,49 +14,27 @@ impl Owner {
     /// Logs the node as the runtime has listed it. `installed` are the notes about the first list of a node that had no
     /// plugin.
     pub(super) fn log_node(&self, installed: Option<&[Note]>) {
-        // CPUs that are lent count as shared here: they are in both sets.
-        let exclusive = self.ledger.exclusive() - self.ledger.pool();
-        log::info!(
-            "synchronised with {}: exclusive {}, shared pool {}, {}",
-            count(self.ledger.view().pods, "pod"),
-            if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
-            self.ledger.pool(),
-            match installed {
-                Some(notes) => self.installation(notes),
-                None => {
-                    let due = self.ledger.due(&Channel::Runtime);
-                    format!("{} changed", count(due.updates.len(), "container"))
-                }
-            },
-        );
+        let view = self.ledger.view();
+        let changes = match installed {
+            Some(notes) => installation(&view, notes),
+            None => {
+                let due = self.ledger.due(&Channel::Runtime);
+                format!("{} changed", count(due.updates.len(), "container"))
+            }
+        };
+        let pods = count(view.pods, "pod");
+        let is_done = if view.stance == Stance::Observe { "observing, not done: " } else { "" };
+        log::info!("synchronised with {pods}: {is_done}{}, {changes}", division(&view));
         if self.ledger.settings().policy == Policy::None {
             log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
         }
     }
 
-    /// What the installation changes for the containers that run.
-    fn installation(&self, notes: &[Note]) -> String {
-        let mut pinned = 0;
-        let mut moved = 0;
-        for note in notes.iter().filter(|note| note.done) {
-            match note.what {
-                What::Moved { from: None, .. } | What::Assigned { .. } => pinned += 1,
-                What::Moved { from: Some(_), .. } => moved += 1,
-                _ => {}
-            }
-        }
+    /// Logs what a node gets that has only observed before.
+    pub(super) fn log_installation(&self, notes: &[Note]) {
         let view = self.ledger.view();
-        let shared = view.containers.iter().filter(|one| {
-            let is_narrow = one.pool == PoolKind::Reserved || view.pool != view.topology.online();
-            let shares = one.exclusive.is_none() && one.left_alone.is_none();
-            view.stance == Stance::Assign && is_narrow && shares && one.phase != Phase::Ended
-        });
-        let narrowed: BTreeSet<&PodUid> = shared.map(|one| &one.pod.uid).collect();
-        format!(
-            "first time on this node: {} pinned, {moved} moved, {} narrowed",
-            count(pinned, "container"),
-            count(narrowed.len(), "shared pod"),
-        )
+        let (cpus, changes) = (division(&view), installation(&view, notes));
+        log::info!("assigning CPUs from now on: {cpus}, {changes}");
     }
 
     pub(super) fn view(&mut self, now: Instant) -> NodeFigures {
@@ -123,4 +101,37 @@ impl Owner {
             quiet: self.quieting.figures(self.now),
         }
     }
+}
+
+/// The exclusive CPUs and the shared pool.
+fn division(view: &View) -> String {
+    // CPUs that are lent count as shared here: they are in both sets.
+    let exclusive = view.exclusive - view.pool;
+    let exclusive =
+        if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) };
+    format!("exclusive {exclusive}, shared pool {}", view.pool)
+}
+
+/// What the installation changes for the containers that run, or would change on a node that observes.
+fn installation(view: &View, notes: &[Note]) -> String {
+    let mut pinned = 0;
+    let mut moved = 0;
+    for note in notes {
+        match note.what {
+            What::Moved { from: None, .. } | What::Assigned { .. } => pinned += 1,
+            What::Moved { from: Some(_), .. } => moved += 1,
+            _ => {}
+        }
+    }
+    let shared = view.containers.iter().filter(|one| {
+        let is_narrow = one.pool == PoolKind::Reserved || view.pool != view.topology.online();
+        let shares = one.exclusive.is_none() && one.left_alone.is_none();
+        view.stance != Stance::Refuse && is_narrow && shares && one.phase != Phase::Ended
+    });
+    let narrowed: BTreeSet<&PodUid> = shared.map(|one| &one.pod.uid).collect();
+    format!(
+        "first time on this node: {} pinned, {moved} moved, {} narrowed",
+        count(pinned, "container"),
+        count(narrowed.len(), "shared pod"),
+    )
 }

@@ -79,7 +79,7 @@ impl Machine {
 }
 
 impl Owner {
-    /// The core on a node. `claims` are those of the checkpoint, `None` on a node that had no plugin; `kubelet` has
+    /// The core on a node. `claims` are those of the checkpoint, `None` where no plugin has left any; `kubelet` has
     /// the kubelet's state files.
     ///
     /// # Errors
@@ -153,12 +153,11 @@ impl Owner {
             None
         };
         let config = ConfigReload::new(&kernel, paths, config, &topology);
-        let ledger = match claims {
-            None => Ledger::new(topology, settings, Vec::new()).installing(),
-            Some(claims) => Ledger::new(topology, settings, claims.cpus)
-                .with_memory(claims.memory)
-                .with_left_alone(claims.left_alone),
-        };
+        let claims = claims.unwrap_or(SavedClaims { installing: true, ..SavedClaims::default() });
+        let ledger = Ledger::new(topology, settings, claims.cpus)
+            .with_memory(claims.memory)
+            .with_left_alone(claims.left_alone);
+        let ledger = if claims.installing { ledger.installing() } else { ledger };
         let mut owner = Owner {
             ledger,
             checkpoint: Checkpoint::new(),

@@ -39,6 +39,7 @@ fn claims() -> SavedClaims {
         cpus,
         memory: vec![memory],
         left_alone: [(ContainerId("id-other".into()), LeftAlone::Reserved)].into(),
+        installing: false,
     }
 }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
+use topology::synthetic::Machine;
 
 async fn listen(daemon: &ObservedDaemon) -> SocketAddr {
     let anywhere: Address = "127.0.0.1:0".parse().unwrap();
@@ -355,6 +356,17 @@ async fn a_move_is_counted() {
     .await;
 }
 
+/// The runtime's list of containers on these CPUs.
+fn list(names: &[(&str, Qos, u64, Option<&str>)]) -> Event {
+    let all = names.iter().map(|&(name, qos, milli, set)| {
+        let (pod, mut container) = pod_and_container(name, qos, milli);
+        container.cpus = set.map(|set| set.parse().unwrap());
+        (pod, container)
+    });
+    let (pods, containers) = all.unzip();
+    Event::Synchronize { pods, containers }
+}
+
 /// One line sums up what the first list of a node without a state file changes. Later lists warn and count.
 #[tokio::test]
 async fn an_installation_neither_warns_nor_counts_its_moves() {
@@ -362,15 +374,6 @@ async fn an_installation_neither_warns_nor_counts_its_moves() {
         logged(Level::Info, "");
         let daemon = ObservedDaemon::start(CONFIG);
         daemon.connect_runtime(1).await;
-        let list = |names: &[(&str, Qos, u64, Option<&str>)]| {
-            let all = names.iter().map(|&(name, qos, milli, set)| {
-                let (pod, mut container) = pod_and_container(name, qos, milli);
-                container.cpus = set.map(|set| set.parse().unwrap());
-                (pod, container)
-            });
-            let (pods, containers) = all.unzip();
-            Event::Synchronize { pods, containers }
-        };
         let unpinned = ("installed-a", Qos::Guaranteed, 2000, None);
         let shared = ("installed-b", Qos::Burstable, 500, None);
         // On a shared CPU, and two on the same CPUs.
@@ -400,6 +403,47 @@ async fn an_installation_neither_warns_nor_counts_its_moves() {
             ("nri_cpu_manager_moves_total{reason=\"unpinned\"}", 1.0),
             ("nri_cpu_manager_moves_total{reason=\"conflict\"}", 1.0),
         ]);
+    })
+    .await;
+}
+
+/// The installation is when CPUs are first assigned, however often the plugin has started and observed before.
+#[tokio::test]
+async fn a_node_that_has_observed_is_installed_when_it_enforces() {
+    local(async {
+        logged(Level::Info, "");
+        let observe = format!("{CONFIG}mode: observe\n");
+        let containers = [
+            ("observed-a", Qos::Guaranteed, 2000, None),
+            ("observed-b", Qos::Burstable, 500, None),
+            ("observed-c", Qos::Guaranteed, 3000, Some("4-6")),
+            ("observed-d", Qos::Guaranteed, 3000, Some("4-6")),
+        ];
+        let before = ObservedDaemon::connected(&observe).await;
+        before.event(list(&containers)).await.unwrap();
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        let daemon = ObservedDaemon::following_on(&machine, &observe, |paths| {
+            fs::create_dir(&paths.state_dir).unwrap();
+            let name = "checkpoint.json";
+            fs::copy(before.paths.state_dir.join(name), paths.state_dir.join(name)).unwrap();
+        })
+        .await;
+        daemon.event(list(&containers)).await.unwrap();
+        let changes = "exclusive CPUs 2-9, shared pool 0-1,10-15, first time on this node: 1 container pinned, 1 moved, 1 shared pod narrowed";
+        let observed = format!("synchronised with 4 pods: observing, not done: {changes}");
+        let lines = logged(Level::Info, "synchronised with 4 pods");
+        assert_eq!(lines.iter().filter(|line| **line == observed).count(), 2, "{lines:#?}");
+        daemon.swap_config(CONFIG);
+        while daemon.status().await.node.unwrap().stance != "assign" {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let lines = logged(Level::Info, "assigning CPUs from now on: ");
+        assert!(lines.iter().any(|line| line.ends_with(changes)), "{lines:#?}");
+        assert_eq!(warnings("ns/observed"), <[String; 0]>::default());
+        let scrape = Scrape::of(listen(&daemon).await).await;
+        for reason in ["unpinned", "conflict"] {
+            scrape.check(&[(&format!("nri_cpu_manager_moves_total{{reason=\"{reason}\"}}"), 0.0)]);
+        }
     })
     .await;
 }

@@ -240,7 +240,7 @@ impl Ledger {
         self
     }
 
-    /// This ledger of a node that had no plugin before: no process has left a state file. For a new ledger.
+    /// This ledger of a node on which no process has assigned CPUs before. For a new ledger.
     #[must_use]
     pub fn installing(mut self) -> Ledger {
         self.books.journal.installing = true;

@@ -48,7 +48,7 @@ impl Ledger {
         self.node.stance
     }
 
-    /// Whether the next list is the first of a node that had no plugin.
+    /// Whether no process has assigned CPUs on this node yet.
     pub fn is_installing(&self) -> bool {
         self.books.journal.installing
     }

@@ -47,7 +47,10 @@ impl Shadow {
             ) => return,
             Call::Event(Event::Synchronize { pods, mut containers }) => {
                 containers.iter_mut().for_each(|container| self.set_in_list(container));
+                let installing = self.0.books.journal.installing;
                 self.0.apply(Event::Synchronize { pods, containers });
+                // The installation is when the observer assigns CPUs.
+                self.0.books.journal.installing = installing;
             }
             Call::Event(event) => drop(self.0.apply(event)),
         }

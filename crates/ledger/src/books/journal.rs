@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Journal {
     notes: Vec<Note>,
     moves: BTreeMap<MoveReason, u64>,
-    /// Until the first list of a node that had no plugin.
+    /// Until CPUs are assigned on a node on which no process has done so before.
     pub(crate) installing: bool,
 }
 

@@ -185,12 +185,12 @@ pub fn fill<P: AsRef<str>>(
 }
 
 /// For terminals and log lines: text from a pod's author or a hostile runtime, without control
-/// characters and without marks that change the direction of writing.
+/// characters, other ends of lines, and marks that change the direction of writing.
 pub fn printable(text: &str) -> String {
     text.replace(
         |c: char| {
             c.is_control()
-                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+                || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         },
         "\u{fffd}",
     )
@@ -281,5 +281,6 @@ mod tests {
             printable("a\x1b[2J\u{202e}b\n\u{9b}é"),
             "a\u{fffd}[2J\u{fffd}b\u{fffd}\u{fffd}é"
         );
+        assert_eq!(printable("a\u{2028}b\u{2029}c\u{61c}d"), "a\u{fffd}b\u{fffd}c\u{fffd}d");
     }
 }

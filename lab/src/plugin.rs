@@ -11,6 +11,9 @@ use anyhow::{Context, Result, bail};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 use noise::NoiseReport;
+use nri_cpu_manager::cli::client;
+use nri_cpu_manager::serve::endpoint::{CONTAINERS, TRY, TRY_UNINSTALL};
+use nri_cpu_manager::view::outlook::Outlook;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -164,6 +167,19 @@ impl PluginFiles {
     /// Runs `nri-cpu-manager status` on the node.
     pub fn status(&self, program: &Path) -> Result<String> {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
+    }
+
+    /// What the plugin says that a configuration would change.
+    pub fn outlook(&self, config: &str) -> Result<Outlook> {
+        let answer = client::ask_about(&self.state, TRY, config)?;
+        client::read(&answer).context("unexpected outlook")
+    }
+
+    /// What the plugin says that its removal would change.
+    pub fn uninstall_outlook(&self, containers: bool) -> Result<Outlook> {
+        let query = if containers { format!("?{CONTAINERS}") } else { String::new() };
+        let answer = client::ask(&self.state, &format!("{TRY_UNINSTALL}{query}"))?;
+        client::read(&answer).context("unexpected outlook")
     }
 
     /// Runs `nri-cpu-manager noise` on the node. It fails if it finds any, after its report.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -35,6 +36,8 @@ ps                   list containers and where their processes may run
 log [N]              show the last N lines of the plugin's log (default 20)
 offline N, online N  set a CPU offline or online
 kill plugin|runtime  kill (SIGKILL) and restart
+config FILE          change the plugin's ConfigMap to a file of the VM
+uninstall            remove the plugin and revert its changes; uninstall --containers: also to containers
 topology             draw the machine, as read by the plugin
 !COMMAND             run a shell command in the VM
 exit                 switch the VM off
@@ -96,6 +99,11 @@ fn answer(testbed: &mut Testbed<'_>, line: &str, words: &[&str]) -> Result<Strin
         ["online", number] => testbed.set_online(cpu(number)?, true)?,
         ["kill", "plugin"] => testbed.kill_plugin()?,
         ["kill", "runtime"] => testbed.kill_runtime()?,
+        ["config", file] => testbed.swap_config(&files::read(Path::new(file))?)?,
+        ["uninstall", options @ ..] if matches!(options, [] | ["--containers"]) => {
+            testbed.uninstall()?;
+            return testbed.revert(!options.is_empty());
+        }
         _ => bail!("unknown command {line:?}: type help for a list"),
     }
     Ok(String::new())

@@ -8,6 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 use noise::NoiseReport;
+use nri_cpu_manager::view::outlook::Outlook;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
@@ -313,6 +314,18 @@ impl<'a> Testbed<'a> {
         self.begin("run nri-cpu-manager status");
         let files = self.plugin()?.0.files().clone();
         files.status(&self.shipped.program)
+    }
+
+    /// As `check-config --live`.
+    pub fn outlook(&mut self, config: &str) -> Result<Outlook> {
+        self.begin("ask what a configuration would change");
+        self.plugin()?.0.files().outlook(config)
+    }
+
+    /// As `uninstall --dry-run`, with or without `--containers`.
+    pub fn uninstall_outlook(&mut self, containers: bool) -> Result<Outlook> {
+        self.begin("ask what the removal would change");
+        self.plugin()?.0.files().uninstall_outlook(containers)
     }
 
     /// What runs or fires on exclusive CPUs within so many seconds, by `nri-cpu-manager noise`.

@@ -3,6 +3,7 @@
 mod classes;
 mod drift;
 mod expose;
+mod first_day;
 mod isolated;
 mod life;
 mod machine;
@@ -72,7 +73,7 @@ impl Scenario {
     }
 }
 
-pub const ALL: [Scenario; 22] = [
+pub const ALL: [Scenario; 23] = [
     Scenario {
         name: "machine",
         about: "Linux reports the machine as described",
@@ -150,6 +151,12 @@ pub const ALL: [Scenario; 22] = [
         about: "as a container starts among 50 busy pods, no thread may run on its CPUs",
         applies: |_| true,
         play: classes::first_instruction,
+    },
+    Scenario {
+        name: "first-day",
+        about: "observe, enforce, a change, uninstall: each as it was previewed",
+        applies: |shape| shape.room() > 2,
+        play: first_day::first_day,
     },
     Scenario {
         name: "uninstall",

@@ -59,7 +59,9 @@ pub(super) fn first_day(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> 
 fn change(testbed: &mut Testbed<'_>, config: &str) -> Result<()> {
     let outlook = testbed.outlook(config)?;
     testbed.swap_config(config)?;
-    comes_true(testbed, &outlook)
+    comes_true(testbed, &outlook)?;
+    // Cgroups do not wait for the state file.
+    testbed.settles(CHECKED_TWICE, &[])
 }
 
 fn comes_true(testbed: &mut Testbed<'_>, outlook: &Outlook) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Moments, their text, and the clock of the log, the status and the history.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +29,16 @@ impl Moment {
         let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
         let days = shifted.div_euclid(400) * 146_097 + day_of_era - 719_468;
         Some(Moment(days * 86_400 + hour * 3600 + minute * 60 + second))
+    }
+
+    /// How long ago it was at another moment, as kubectl writes it: `45s`, `12m`, `3h`, `5d`.
+    pub fn age_at(self, now: Moment) -> String {
+        match now.0.saturating_sub(self.0).max(0) {
+            seconds @ 0..120 => format!("{seconds}s"),
+            seconds @ 120..7200 => format!("{}m", seconds / 60),
+            seconds @ 7200..172_800 => format!("{}h", seconds / 3600),
+            seconds => format!("{}d", seconds / 86_400),
+        }
     }
 
     /// Writes date, time of day and `rest`. The date is Howard Hinnant's `civil_from_days`.
@@ -65,6 +77,20 @@ impl fmt::Display for Moment {
     }
 }
 
+/// In RFC 3339.
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Moment, D::Error> {
+        let text = String::deserialize(from)?;
+        Moment::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no moment")))
+    }
+}
+
 /// A moment to the millisecond, so that the lines of several logs can be put in order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
@@ -100,6 +126,17 @@ pub(crate) fn stamp() -> Stamp {
     let now = SystemTime::now();
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     Stamp { moment: now.into(), millis: since.subsec_millis() }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Moment {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Moment".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "A moment in RFC 3339." })
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! nri-cpu-manager: the kubelet's CPU Manager and Topology Manager as an NRI plugin.
 pub mod checkpoint;
 pub mod cli;
-mod clock;
+pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod disk;
@@ -10,9 +10,9 @@ pub mod exclusivity;
 pub mod exposed;
 mod files;
 pub mod kubelet;
+mod machine_file;
 mod pod_resources;
 pub mod serve;
-mod snapshot;
 pub mod verify;
 pub mod view;
 pub mod worker;

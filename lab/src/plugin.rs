@@ -164,9 +164,9 @@ impl PluginFiles {
         self.log.as_deref()
     }
 
-    /// Runs `nri-cpu-manager status` on the node.
+    /// Runs `nri-cpu-manager status` on the node, as in a terminal that is wide enough for every line.
     pub fn status(&self, program: &Path) -> Result<String> {
-        run(command(program, ["status", "--state-dir"]).arg(&self.state))
+        run(command(program, ["status", "--state-dir"]).arg(&self.state).env("COLUMNS", "1000"))
     }
 
     /// What the plugin says that a configuration would change.
@@ -201,7 +201,7 @@ impl PluginFiles {
         let mut command = command(program, ["status", "--output", "json", "--state-dir"]);
         let mut status: Value = serde_json::from_str(&run(command.arg(&self.state))?)
             .context("the status is not JSON")?;
-        serde_json::from_value(status["node"]["noise"].take()).context("unexpected noise")
+        serde_json::from_value(status["node"]["noise"]["recent"].take()).context("unexpected noise")
     }
 
     /// Since this start.

@@ -30,9 +30,10 @@ impl Foreseen {
     /// Compares it with the plugin after the input.
     pub fn compare(&self, owner: &Owner) -> Result<(), String> {
         let after = owner.trial().view();
-        let observes = after.stance == Stance::Observe;
+        let observes = after.figures.stance == Stance::Observe;
         let before = if observes { &self.before } else { &self.actually_before };
-        let actual = (assignments(before, &after), after.pool, after.stance.name());
+        let actual =
+            (assignments(before, &after), after.figures.cpus.shared, after.figures.stance.name());
         let outlook = match &self.outlook {
             Ok(outlook) => outlook,
             Err(why) if after.settings == before.settings => {
@@ -53,7 +54,8 @@ impl Foreseen {
         let foreseen = outlook.shared_containers;
         // The plugin also reads cgroups in the step of the change: what it finds there can change containers whose
         // pool stays.
-        let may_be_cgroups = foreseen == 0 && before.pool == after.pool;
+        let may_be_cgroups =
+            foreseen == 0 && before.figures.cpus.shared == after.figures.cpus.shared;
         if shared.len() != foreseen && !may_be_cgroups {
             return Err(format!("foreseen for {foreseen} shared containers: {shared:?}"));
         }

@@ -3,7 +3,7 @@
 
 use super::input;
 use crate::config::{Config, ConfigError, Labels, NodeIdentity};
-use crate::snapshot::{Snapshot, SnapshotError};
+use crate::machine_file::{MachineFile, MachineFileError};
 use clap::Args;
 use kernel::Linux;
 use std::io;
@@ -75,7 +75,7 @@ pub enum MachineError {
     Form(PathBuf, serde_yaml::Error),
     /// A snapshot contradicts itself.
     #[error("{0}: {1}")]
-    Snapshot(PathBuf, SnapshotError),
+    MachineFile(PathBuf, MachineFileError),
 }
 
 /// Finds a machine: `what` is a file (`-` is standard input), a directory, a preset's name, or a
@@ -133,10 +133,10 @@ pub fn read(root: &Path) -> Result<LoadedMachine, MachineError> {
 fn saved(path: &Path) -> Result<LoadedMachine, MachineError> {
     let name = || PathBuf::from(input::name(path));
     let text = input::text(path).map_err(|error| MachineError::File(name(), error))?;
-    let snapshot: Snapshot =
+    let file: MachineFile =
         serde_yaml::from_str(&text).map_err(|error| MachineError::Form(name(), error))?;
     let (topology, sizes) =
-        snapshot.read().map_err(|error| MachineError::Snapshot(name(), error))?;
+        file.read().map_err(|error| MachineError::MachineFile(name(), error))?;
     Ok(LoadedMachine { topology, sizes, warnings: Vec::new() })
 }
 

@@ -66,6 +66,9 @@ pub struct NamespaceArgs {
     /// Show only containers of these namespaces; repeat it, or separate several with commas
     #[arg(long = "namespace", short, value_name = "NAMESPACE,...", value_delimiter = ',')]
     pub namespaces: Vec<String>,
+    /// Show containers of all namespaces; this is the default
+    #[arg(long, short = 'A', conflicts_with = "namespaces")]
+    pub all_namespaces: bool,
 }
 
 impl NamespaceArgs {

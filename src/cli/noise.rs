@@ -8,10 +8,10 @@ use super::client;
 use super::explain;
 use super::output::{Color, Output, show};
 use crate::exclusivity::NoiseFiles;
-use crate::view::Status;
+use crate::view::Snapshot;
 use crate::view::explanation::matches;
 use crate::view::noise::Watched;
-use crate::view::status::ContainerStatus;
+use crate::view::snapshot::Container;
 use clap::{Args, value_parser};
 use cpuset::CpuSet;
 use kernel::{Kernel, Linux};
@@ -60,12 +60,12 @@ pub struct NoiseArgs {
 }
 
 impl NoiseArgs {
-    fn includes(&self, one: &ContainerStatus) -> bool {
+    fn includes(&self, one: &Container) -> bool {
         let is_named = match &self.of {
-            Some(of) => matches(of, &one.namespace, &one.pod, &one.container),
+            Some(of) => matches(of, &one.pod.namespace, &one.pod.name, &one.name),
             None => true,
         };
-        is_named && self.namespaces.includes(&one.namespace)
+        is_named && self.namespaces.includes(&one.pod.namespace)
     }
 }
 
@@ -119,10 +119,11 @@ pub fn run(
 /// What the running plugin says.
 fn watched(args: &NoiseArgs) -> Result<Watched, Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, "/status")?;
-    let status: Status = client::read(&answer)?;
-    let node = status.node.ok_or("the plugin has no configuration yet")?;
+    let snapshot: Snapshot = client::read(&answer)?;
+    let node = snapshot.node.ok_or("the plugin has no configuration yet")?;
     let containers = node.containers.iter().filter(|one| args.includes(one));
-    Ok(Watched::of(containers, &node.config))
+    let containers = containers.map(|one| &one.view);
+    Ok(Watched::of(containers, node.figures.mechanism, node.config.partition()))
 }
 
 fn observe(

@@ -56,10 +56,15 @@ impl Color {
 
 /// The width of the terminal.
 fn columns() -> usize {
+    terminal().unwrap_or(WIDTH)
+}
+
+/// The width of the terminal; `None` in a pipe or a file.
+pub(super) fn terminal() -> Option<usize> {
     let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let size = rustix::termios::tcgetwinsize(io::stdout());
     let real = size.ok().map(|size| usize::from(size.ws_col));
-    real.filter(|&columns| columns > 0).or(variable).unwrap_or(WIDTH)
+    real.filter(|&columns| columns > 0).or(variable)
 }
 
 /// A text with lines that fit into the terminal, and in [`WIDTH`] columns. Words are never cut.
@@ -83,6 +88,32 @@ fn wrapped_at(text: &str, width: usize) -> String {
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// A line that fits into `width` columns: it goes on in further lines, with this indent. It breaks after a space, a
+/// comma or a slash, and a longer word anywhere.
+pub(super) fn fitted(line: &str, width: usize, indent: usize) -> String {
+    let mut text = String::new();
+    let mut rest: Vec<char> = line.trim_end().chars().collect();
+    let width = width.max(indent + 8);
+    let mut before = 0;
+    while rest.len() + before > width {
+        let room = width - before;
+        let fits = rest.iter().take(room + 1).enumerate().rev();
+        let breaks = fits.filter(|(_, c)| matches!(c, ' ' | ',' | '/'));
+        // A space may stand behind the last column.
+        let mut ends = breaks.map(|(at, c)| if *c == ' ' { at } else { at + 1 });
+        let start = rest.iter().take_while(|c| **c == ' ').count();
+        let end = ends.find(|end| *end <= room && *end > start).unwrap_or(room);
+        let tail = rest.split_off(end);
+        let part: String = rest.iter().collect();
+        text.push_str(&format!("{:before$}{}\n", "", part.trim_end()));
+        rest = tail.into_iter().skip_while(|c| *c == ' ').collect();
+        before = indent;
+    }
+    let part: String = rest.iter().collect();
+    text.push_str(&format!("{:before$}{part}\n", ""));
+    text
 }
 
 /// Writes to `out`; a reader that goes away (`| head`) is no error.
@@ -142,19 +173,32 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The lines of the applied overrides, for the end of a sentence; empty without overrides.
-pub(super) fn overrides(lines: &[usize]) -> String {
-    let list: Vec<String> = lines.iter().map(ToString::to_string).collect();
-    match lines {
-        [] => String::new(),
-        [line] => format!(", with the override on line {line}"),
-        _ => format!(", with the overrides on lines {}", list.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fitted_line_breaks_after_spaces_commas_and_slashes() {
+        assert_eq!(fitted("one two", 10, 2), "one two\n");
+        assert_eq!(fitted("one two three four", 13, 2), "one two three\n  four\n");
+        assert_eq!(fitted("CPUs: 0,2,4,6,8,10,12", 15, 6), "CPUs: 0,2,4,6,\n      8,10,12\n");
+        for width in 1..40 {
+            let text = fitted(
+                "  refused: 0123456789012345678901234567890123456789 namespace/pod/container",
+                width,
+                4,
+            );
+            assert!(
+                text.lines().all(|line| line.chars().count() <= width.max(12)),
+                "{width}: {text}"
+            );
+            let joined: String = text.split_whitespace().collect();
+            assert_eq!(
+                joined,
+                "refused:0123456789012345678901234567890123456789namespace/pod/container"
+            );
+        }
+    }
 
     #[test]
     fn a_line_that_is_too_long_goes_on_further_right() {

@@ -1,38 +1,47 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
 use super::client::{self, ClientError};
-use super::output::{Color, Drawing, offer, overrides, show, table};
+use super::output::{Color, fitted, offer, show, table, terminal};
 use super::{NamespaceArgs, UsageError};
-use crate::serve::page;
-use crate::view::lack_of_cpus;
-use crate::view::noise::{heaviest, verdicts};
-use crate::view::picture::{Picture, Usage, text as drawn};
-use crate::view::status::{
-    ContainerStatus, DomainStatus, Indented, InterruptsStatus, MemoryStatus, NodeStatus,
-    RebalanceStatus, RecordStatus, Status,
-};
-use clap::Args;
+use crate::clock::Moment;
+use crate::serve::page::{self, Reader};
+use crate::view::domains::{DomainUse, Spread, numa_nodes, uncore_caches};
+use crate::view::facts::{Fact, Level, facts};
+use crate::view::memory::{self, MemoryStatus};
+use crate::view::picture::{Picture, text as drawn};
+use crate::view::snapshot::{Container, Node, Record, Snapshot, namespace_of};
+use clap::{Args, ValueEnum};
 use cpuset::CpuSet;
+use ledger::PoolKind;
 use placement::memory_manager::amount;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
-use wording::{self, count, or_none};
+use wording::{count, or_none};
 
 /// Clears a terminal and begins at its upper left corner.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// The time between two statuses, in seconds, if `--watch` gives none.
 const PAUSE: &str = "2";
-/// Where the list of containers has their memory, on nodes where memory is counted: behind `CORES`.
-const MEMORY_COLUMN: usize = 7;
+/// Where values of facts begin.
+const LABEL: usize = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatusOutput {
+    /// For people
+    Text,
+    /// For people, with a line for each container on shared CPUs
+    Wide,
+    /// For programs: one JSON document
+    Json,
+    /// A picture
+    Svg,
+}
 
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
@@ -40,17 +49,17 @@ pub struct StatusArgs {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
     /// Output format
-    #[arg(long, short, value_enum, default_value_t = Drawing::Text)]
-    pub output: Drawing,
+    #[arg(long, short, value_enum, default_value_t = StatusOutput::Text)]
+    pub output: StatusOutput,
     #[command(flatten)]
     pub namespaces: NamespaceArgs,
     /// Show the status again after this many seconds (by default 2), until Ctrl-C; wait for a
     /// plugin that restarts
     #[arg(
         long,
+        short,
         value_name = "SECONDS",
         num_args = 0..=1,
-        require_equals = true,
         default_missing_value = PAUSE,
         value_parser = pause
     )]
@@ -72,7 +81,7 @@ pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
         let answer = client::ask(&args.state_dir, "/status")?;
         return Ok(show(out, &shown(args, &answer)?)?);
     };
-    if args.output == Drawing::Svg {
+    if args.output == StatusOutput::Svg {
         let why =
             "--watch repeats text or JSON: the page of the plugin follows the node as a picture";
         return Err(UsageError(why.to_owned()).into());
@@ -125,340 +134,234 @@ async fn watch(
 
 /// The plugin's answer in the form that was requested.
 fn shown(args: &StatusArgs, answer: &str) -> Result<String, Box<dyn Error>> {
-    if args.output == Drawing::Json {
-        let mut status: Value = serde_json::from_str(answer).map_err(ClientError::from)?;
-        keep(&mut status, &args.namespaces);
-        return Ok(format!("{status:#}\n"));
+    if args.output == StatusOutput::Json {
+        let mut snapshot: Value = serde_json::from_str(answer).map_err(ClientError::from)?;
+        keep(&mut snapshot, &args.namespaces);
+        return Ok(format!("{snapshot:#}\n"));
     }
-    let mut status: Status = client::read(answer)?;
+    let mut snapshot: Snapshot = client::read(answer)?;
     if !args.namespaces.namespaces.is_empty()
-        && let Some(node) = &mut status.node
+        && let Some(node) = &mut snapshot.node
     {
         node.show_only(&args.namespaces.namespaces);
     }
     Ok(match args.output {
-        Drawing::Svg => page::picture(&status)?,
-        _ => text(&status, args.color.style()),
+        StatusOutput::Svg => page::picture(Reader::Entitled(&snapshot))?,
+        output => {
+            // In a pipe lines are as long as they are: other programs read them.
+            let style =
+                drawn::Style { width: terminal().unwrap_or(usize::MAX), ..args.color.style() };
+            text(&snapshot, style, output == StatusOutput::Wide)
+        }
     })
 }
 
+/// Lists about containers, below `/node`, and where an entry has its namespace: by itself, or before the first slash.
+const LISTS: [(&str, &str); 6] = [
+    ("containers", "/pod/namespace"),
+    ("refusals", "/namespace"),
+    ("troubles", "/namespace"),
+    ("noise/recent/containers", "/name"),
+    ("plugin/quiet/goal/containers", "/name"),
+    ("plugin/quiet/report/denied", "/container"),
+];
+
 /// Removes containers and records of other namespaces. The rest stays as it came: a newer plugin's
 /// answer may have fields that this program does not know.
-fn keep(status: &mut Value, namespaces: &NamespaceArgs) {
-    for list in ["containers", "refusals", "troubles"] {
-        if let Some(Value::Array(entries)) = status.pointer_mut(&format!("/node/{list}")) {
-            entries.retain(|one| namespaces.includes(one["namespace"].as_str().unwrap_or("")));
+fn keep(snapshot: &mut Value, namespaces: &NamespaceArgs) {
+    for (list, name) in LISTS {
+        if let Some(Value::Array(entries)) = snapshot.pointer_mut(&format!("/node/{list}")) {
+            entries.retain(|one| {
+                let name = one.pointer(name).and_then(Value::as_str).unwrap_or_default();
+                namespaces.includes(namespace_of(name))
+            });
         }
     }
 }
 
-pub fn text(status: &Status, style: drawn::Style) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = write(&mut text, status, style);
-    text
+/// What is wrong comes first, then containers, then everything else. `each`: whether each container on shared CPUs
+/// has a line.
+pub fn text(snapshot: &Snapshot, style: drawn::Style, each: bool) -> String {
+    let mut text = Text { text: String::new(), width: style.width, at: snapshot.at };
+    let on = snapshot.node_name.as_ref().map(|name| format!(" on node {name}"));
+    let ready = if snapshot.health.is_ready() { "ready" } else { "NOT READY" };
+    text.line(&format!(
+        "nri-cpu-manager {}{} at {}: {ready}",
+        snapshot.plugin_version,
+        on.unwrap_or_default(),
+        snapshot.at
+    ));
+    let facts = facts(snapshot);
+    for Fact { level, label, value, advice } in facts.iter().filter(|one| one.level < Level::Note) {
+        let word = if *level == Level::Obstacle { "not ready" } else { "warning" };
+        let advice = advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default();
+        text.line(&format!("{word}: {label}: {value}{advice}"));
+    }
+    if let Some(node) = &snapshot.node {
+        text.records("refused", node.refusals.iter().filter(|one| !one.settled).collect());
+        text.node(node, style, each);
+    }
+    text.notes(&facts);
+    if let Some(node) = &snapshot.node {
+        text.records("troubles", node.troubles.iter().collect());
+    }
+    text.text
 }
 
-fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Result {
-    write!(f, "nri-cpu-manager {} at {}", status.plugin_version, status.at)?;
-    match &status.node_name {
-        Some(name) => writeln!(f, " on node {name}")?,
-        None => writeln!(f)?,
-    }
-    match status.obstacles.as_slice() {
-        [] => writeln!(f, "ready:    yes")?,
-        obstacles => writeln!(f, "ready:    no, {}", obstacles.join("; "))?,
-    }
-    let connections = count(status.runtime.connections, "connection");
-    writeln!(f, "runtime:  {} ({connections} so far)", status.runtime)?;
-    if let Some(node) = &status.node {
-        write_node(f, node, style)?;
-    }
-    Ok(())
+/// A text whose lines fit into a terminal.
+struct Text {
+    text: String,
+    width: usize,
+    /// When it was true.
+    at: Moment,
 }
 
-/// Where the plugin gets the NUMA nodes of devices from.
-fn devices(kubelet: &str) -> String {
-    let files = "drivers and /sys say on which NUMA nodes they are";
-    match kubelet {
-        "answers" => "the kubelet says on which NUMA nodes they are".to_owned(),
-        "unmounted" => format!(
-            "{files}; the kubelet is not asked, because its podresources directory is not mounted (overlay devices)"
-        ),
-        "unasked" => format!("{files}; the kubelet has not answered yet"),
-        failure => format!("{files}; the kubelet {failure}"),
+impl Text {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(&fitted(line, self.width, 2));
     }
-}
 
-fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fmt::Result {
-    let config = &node.config;
-    writeln!(f, "config:   {}", config.line(None))?;
-    write!(f, "{}", Indented(&config.namespaces, "          "))?;
-    let from = &node.config_source;
-    let overrides = overrides(&from.overrides);
-    writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
-    if let Some(rejection) = from.rejection() {
-        writeln!(f, "          REJECTED, {rejection}")?;
+    fn gap(&mut self) {
+        self.text.push('\n');
     }
-    if let Some(fields) = from.needs_restart() {
-        writeln!(f, "          {fields}")?;
-    }
-    if let Some(nothing) = &node.nothing_to_assign {
-        writeln!(f, "          {nothing}")?;
-    }
-    if let Some(why) = node.why_not_assigning() {
-        writeln!(f, "stance:   {}: {why}", node.stance)?;
-    }
-    if let Some(error) = &node.checkpoint_error {
-        writeln!(f, "state:    not written: {error}")?;
-    }
-    if let Some(error) = &node.cgroups_error {
-        writeln!(f, "cgroups:  {error}")?;
-    }
-    if let Some(why) = &node.exclusivity_because {
-        writeln!(f, "cgroups:  exclusivity {}: {why}", node.config.exclusivity)?;
-    }
-    for (group, why) in &node.distrusted_cgroups {
-        writeln!(f, "cgroups:  {group}: setting each cgroup below it individually: {why}")?;
-    }
-    for (pod, why) in &node.unbound_pods {
-        writeln!(f, "cgroups:  pod {pod}: the runtime keeps it off exclusive CPUs: {why}")?;
-    }
-    for (group, cpus) in &node.cgroup_bounds {
-        write!(f, "cgroups:  {group}: another program limits it to {}", wording::cpus(*cpus))?;
-        match node.cgroup_bound_details.get(group) {
-            Some(details) => writeln!(
-                f,
-                " since {}; to remove the limit: {}",
-                details.since, details.remove_with
-            )?,
-            None => writeln!(f)?,
-        }
-    }
-    if config.topology_manager_policy != "none" {
-        writeln!(f, "devices:  {}", devices(&node.kubelet_devices))?;
-    }
-    let cpus = &node.cpus;
-    writeln!(
-        f,
-        "CPUs:     online {}, reserved {}, exclusive {}, free {}, shared pool {}",
-        or_none(cpus.online),
-        or_none(cpus.reserved),
-        or_none(cpus.exclusive),
-        or_none(cpus.free),
-        or_none(cpus.shared)
-    )?;
-    if !cpus.isolated.is_empty() {
-        writeln!(
-            f,
-            "          isolated {} (isolcpus), never shared: exclusive {}, free {}",
-            cpus.isolated,
-            or_none(cpus.isolated & cpus.exclusive),
-            or_none(cpus.isolated_free)
-        )?;
-    }
-    if !cpus.core_sizes.is_empty() {
-        let sizes = cpus.core_sizes.iter().rev();
-        let sizes = sizes.map(|(size, cores)| format!("{cores} of {}", count(*size as u64, "cpu")));
-        let sizes = sizes.collect::<Vec<_>>().join(", ");
-        writeln!(f, "          cores differ in size: {sizes}")?;
-    }
-    if !cpus.never_fit.is_empty() {
-        writeln!(f, "          requests that never fit here: {} CPUs", cpus.never_fit)?;
-    }
-    if !cpus.lent.is_empty() {
-        writeln!(
-            f,
-            "          lent {}: of ended containers, shared until they are back",
-            cpus.lent
-        )?;
-    }
-    for (group, cpus) in &node.foreign_partitions {
-        writeln!(f, "          foreign {cpus}: cpuset partition {group} of another program")?;
-    }
-    if let Some(filter) = &node.filter {
-        let namespaces = filter.namespaces.join(", ");
-        writeln!(
-            f,
-            "shown:    containers and records in {namespaces}; CPUs and counts of the node"
-        )?;
-    }
-    writeln!(f)?;
-    match Picture::of_status(node) {
-        Ok(picture) => writeln!(f, "{}", drawn::draw(&picture, style))?,
-        Err(error) => writeln!(f, "no picture: {error}\n")?,
-    }
-    writeln!(f, "{}", table(&domains(node)))?;
-    let scattered: Vec<String> = node
-        .fragmentation
-        .iter()
-        .map(|(boundary, value)| format!("{value:.2} by {}", boundary.replace('_', " ")))
-        .collect();
-    writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
-    if let Some(memory) = &node.memory {
-        write_memory(f, memory)?;
-    }
-    write_containers(f, node)?;
-    if let Some(drift) = node.drift() {
-        writeln!(f, "drifting: {drift}")?;
-    }
-    if node.late_containers > 0 {
-        let containers = count(node.late_containers, "container");
-        write!(f, "late:     {containers} waiting for an update by the runtime")?;
-        if let Some(seconds) = node.runtime_change_seconds {
-            write!(f, " ({seconds:.2} s each)")?;
-        }
-        writeln!(f)?;
-    }
-    if !node.moves.is_empty() {
-        let moves: Vec<String> =
-            node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        writeln!(f, "moved while running: {}", moves.join(", "))?;
-    }
-    write_interrupts(f, node)?;
-    write_noise(f, node)?;
-    write_rebalance(f, node)?;
-    if node.partition_refusals > 0 {
-        writeln!(f, "refused by the kernel: {}", count(node.partition_refusals, "time"))?;
-    }
-    if node.pods_lacking_cpus > 0 && node.nothing_to_assign.is_none() {
-        writeln!(f, "lacking:  {}: {}", node.pods_lacking_cpus, lack_of_cpus(node.cpus.reserved))?;
-    }
-    write_records(f, "refused", &node.refusals)?;
-    write_records(f, "troubles", &node.troubles)
-}
 
-/// Interrupts on exclusive CPUs, and what the kernel keeps away from isolated partitions.
-fn write_interrupts(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    if let Some(interrupts) = &node.interrupts {
-        let InterruptsStatus { away, refused, pending, nowhere, refused_files, errors, .. } =
-            interrupts;
-        writeln!(
-            f,
-            "interrupts: {away} kept off exclusive CPUs, {} refused, {} pending; {}",
-            refused.len() + nowhere.len(),
-            pending.len(),
-            interrupts.irqbalance_words()
-        )?;
-        for one in refused {
-            writeln!(f, "  refused: {one}")?;
+    fn node(&mut self, node: &Node, style: drawn::Style, each: bool) {
+        if let Some(filter) = &node.filter {
+            let namespaces = filter.namespaces.join(", ");
+            self.line(&format!(
+                "shown: containers and records in {namespaces}; CPUs and counts of the node"
+            ));
         }
-        for one in nowhere {
-            writeln!(f, "  no other CPU: {one}")?;
+        self.gap();
+        let width = if style.width == usize::MAX { drawn::WIDTH } else { style.width };
+        self.text.push_str(&drawn::draw(&Picture::of_node(node), drawn::Style { width, ..style }));
+        self.gap();
+        self.containers(node, each);
+        self.gap();
+        self.rows(&domains(node));
+        if let Some(memory) = &node.memory {
+            self.gap();
+            self.rows(&memory_rows(memory));
         }
-        for one in pending {
-            writeln!(f, "  until it fires: {one}")?;
+        self.gap();
+    }
+
+    /// As a table; in a narrow terminal each row becomes a few lines.
+    fn rows(&mut self, rows: &[Vec<String>]) {
+        let text = table(rows);
+        if text.lines().all(|line| line.chars().count() <= self.width) {
+            self.text.push_str(&text);
+            return;
         }
-        for (file, why) in refused_files {
-            writeln!(f, "  refused: {file}: {why}")?;
+        let Some((heads, rows)) = rows.split_first() else { return };
+        for row in rows {
+            let named = heads.iter().zip(row).filter(|(_, cell)| !cell.is_empty() && *cell != "-");
+            let cells: Vec<String> = named
+                .map(|(head, cell)| match head.as_str() {
+                    "" | "CONTAINER" | "MEMORY" => cell.clone(),
+                    head => format!("{} {cell}", head.to_lowercase()),
+                })
+                .collect();
+            self.line(&cells.join("  "));
         }
-        for error in errors {
-            writeln!(f, "  {error}")?;
+    }
+
+    fn containers(&mut self, node: &Node, each: bool) {
+        let heads = [
+            "",
+            "CONTAINER",
+            "CPUS",
+            "USE",
+            "NUMA",
+            "UNCORE",
+            "CORES",
+            "MEMORY",
+            "KEPT BY",
+            "STATE",
+            "AGE",
+        ];
+        let listed = node.listed();
+        let is_folded = |one: &Container| {
+            !each && one.badge.is_none() && one.pool_badge.is_none() && one.left_alone.is_none()
+        };
+        let mut rows = vec![heads.map(str::to_owned).to_vec()];
+        let own = listed.iter().filter(|one| !is_folded(one));
+        rows.extend(own.map(|one| row(node, one, self.at)));
+        if node.memory.is_none() {
+            rows.iter_mut().for_each(|row| drop(row.remove(7)));
         }
-        for one in &node.containers {
-            if let Some(quiet) = &one.quiet {
-                writeln!(f, "  {}: {quiet}", one.full_name())?;
+        if rows.len() > 1 {
+            self.rows(&rows);
+        }
+        let mut folded: Vec<(String, usize)> = Vec::new();
+        for one in listed.iter().filter(|one| is_folded(one)) {
+            let cpus = one.runs_on.to_string();
+            match folded.iter_mut().find(|(list, _)| *list == cpus) {
+                Some((_, count)) => *count += 1,
+                None => folded.push((cpus, 1)),
             }
         }
-    }
-    if !node.isolation.is_empty() {
-        writeln!(f, "isolated partitions: {}", node.isolation.join("; "))?;
-    }
-    Ok(())
-}
-
-/// What ran or fired on exclusive CPUs besides their containers.
-fn write_noise(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    if let Some(error) = &node.noise_error {
-        return writeln!(f, "noise on exclusive CPUs: {error}");
-    }
-    let Some(noise) = &node.noise else { return Ok(()) };
-    writeln!(f, "noise on exclusive CPUs in {:.0} s: {}", noise.seconds, verdicts(noise))?;
-    if let Some(milliseconds) = noise.sample_milliseconds {
-        let threads = count(noise.threads_read as u64, "thread");
-        writeln!(f, "  a sample reads {threads} in {milliseconds} ms")?;
-    }
-    for line in noise.hidden() {
-        writeln!(f, "  {line}")?;
-    }
-    for container in &noise.containers {
-        for line in heaviest(container) {
-            writeln!(f, "  {}, {line}", container.name)?;
+        for (cpus, number) in folded {
+            let share = if number == 1 { "shares" } else { "share" };
+            self.line(&format!("{} {share} {cpus}", count(number as u64, "container")));
+        }
+        if listed.is_empty() {
+            let place = match &node.filter {
+                Some(filter) => format!("in {}", filter.namespaces.join(", ")),
+                None => "on this node".to_owned(),
+            };
+            self.line(&format!("no containers {place}"));
         }
     }
-    Ok(())
-}
 
-fn write_rebalance(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    let Some(moves) = &node.rebalance else {
-        return writeln!(f, "rebalance: off, running containers keep their CPUs");
-    };
-    if moves.mode == "suggest" {
-        let would = count(moves.suggested, "container");
-        writeln!(f, "rebalance: dry run (mode: suggest), {would} would have moved")?;
-    } else {
-        let RebalanceStatus { arrival, departure, .. } = moves;
-        write!(
-            f,
-            "rebalance: {arrival} moved for a container that started, {departure} after one had ended"
-        )?;
-        if moves.undone > 0 {
-            write!(f, ", {} taken back", count(moves.undone, "step"))?;
+    /// Facts that need no attention.
+    fn notes(&mut self, facts: &[Fact]) {
+        let mut last = "";
+        for fact in facts.iter().filter(|fact| fact.level == Level::Note) {
+            let label = if fact.label == last { String::new() } else { format!("{}:", fact.label) };
+            last = &fact.label;
+            self.text.push_str(&fitted(
+                &format!("{label:LABEL$}{}", fact.value),
+                self.width,
+                LABEL,
+            ));
         }
-        writeln!(f)?;
     }
-    let RebalanceStatus { moves_left, moves_at_most, spare_moves, .. } = moves;
-    writeln!(
-        f,
-        "  budget: {moves_left} of {moves_at_most} moves left, {spare_moves} of them without a container \
-         that starts; 100 starts add {}",
-        moves.moves_per_100_starts
-    )?;
-    for plan in &moves.last_plans {
-        let when = match plan.occasion.as_str() {
-            "arrival" => "for a container that started",
-            _ => "after an end or minStay",
+
+    /// Newest first; equal ones in a row become one line with their number.
+    fn records(&mut self, title: &str, records: Vec<&Record>) {
+        if records.is_empty() {
+            return;
+        }
+        self.line(&format!("{title} (newest first):"));
+        let same = |a: &&Record, b: &&Record| {
+            (&a.namespace, &a.pod, &a.container, &a.text)
+                == (&b.namespace, &b.pod, &b.container, &b.text)
         };
-        let moved = if plan.moved > 0 { format!("{} moved", plan.moved) } else { String::new() };
-        let why = plan.why.as_deref().unwrap_or_default();
-        let gap = if moved.is_empty() || why.is_empty() { "" } else { ", then " };
-        writeln!(f, "  last plan {when}: {moved}{gap}{why} ({})", plan.at)?;
-    }
-    if moves.only_at_creations {
-        writeln!(
-            f,
-            "  containers move only when another one is created: cgroups do not bind all pods"
-        )?;
-    }
-    if moves.threads_unseen {
-        writeln!(
-            f,
-            "  threads with CPU affinities of their own cannot be seen: hostPID (overlay host-pid)"
-        )?;
-    }
-    let mut stay: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for one in &node.containers {
-        if let Some(stays) = &one.stays {
-            stay.entry(&stays.text).or_default().push(one.full_name());
+        for run in records.chunk_by(same).rev() {
+            let Some(last) = run.last() else { continue };
+            let times =
+                if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
+            let age = last.at.age_at(self.at);
+            let line = format!("  {age} ago  {}: {}{times}", last.full_name(), last.text);
+            self.text.push_str(&fitted(&line, self.width, 4));
         }
     }
-    for (why, containers) in stay {
-        writeln!(f, "  stays: {why}: {}", containers.join(", "))?;
-    }
-    Ok(())
 }
 
 /// NUMA nodes with their uncore caches; of a cache in several nodes, the part in each.
-fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
+fn domains(node: &Node) -> Vec<Vec<String>> {
     let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
-    let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
+    let mut row = |label: String, one: &DomainUse, inside: CpuSet| {
         let lists = [one.cpus, one.exclusive, one.free].map(|cpus| or_none(cpus & inside));
         rows.push([vec![label], lists.to_vec()].concat());
     };
-    for numa in &node.numa_nodes {
+    let cpus = &node.figures.cpus;
+    let caches = uncore_caches(&node.machine, cpus);
+    for numa in numa_nodes(&node.machine, cpus) {
         let inside = numa.cpus;
-        row(format!("NUMA node {}", numa.id), numa, inside);
-        for uncore in node.uncore_caches.iter().filter(|one| !one.cpus.is_disjoint(&inside)) {
+        row(format!("NUMA node {}", numa.id), &numa, inside);
+        for uncore in caches.iter().filter(|one| !one.cpus.is_disjoint(&inside)) {
             let part = if uncore.cpus.is_subset(&inside) { "" } else { " (part)" };
             row(format!("  uncore cache {}{part}", uncore.id), uncore, inside);
         }
@@ -466,101 +369,54 @@ fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
     rows
 }
 
-fn write_memory(f: &mut String, memory: &MemoryStatus) -> std::fmt::Result {
+fn memory_rows(memory: &MemoryStatus) -> Vec<Vec<String>> {
     let head = ["", "memory", "allocatable", "allocated", "free"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in &memory.numa_nodes {
         let [allocatable, allocated, free] = [one.allocatable, one.allocated, one.free].map(amount);
-        rows.push(vec![
-            format!("NUMA node {}", one.id),
-            one.kind.clone(),
-            allocatable,
-            allocated,
-            free,
-        ]);
+        let node = format!("NUMA node {}", one.id);
+        rows.push(vec![node, one.kind.clone(), allocatable, allocated, free]);
     }
     for one in &memory.together {
         rows.push(vec![one.label(), one.kind.clone(), String::new(), amount(one.allocated)]);
     }
-    writeln!(f, "{}", table(&rows))?;
-    let types = memory.types.iter().map(|one| {
-        let [free, in_one] = [one.free, one.free_in_one_node].map(amount);
-        let scattered = one.fragmentation;
-        format!("{} {free}, up to {in_one} in one NUMA node ({scattered:.2})", one.kind)
-    });
-    let types: Vec<String> = types.collect();
-    writeln!(f, "free memory (fragmentation: 0 best, 1 worst): {}\n", types.join("; "))
+    rows
 }
 
-fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    let head =
-        ["", "CONTAINER", "CPUS", "USE", "NUMA", "UNCORE", "CORES", "KEPT BY", "STATE", "SINCE"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(node.listed().into_iter().map(row));
-    if node.memory.is_some() {
-        let listed = node.listed();
-        let cells = listed.iter().map(|one| memory_cell(one));
-        let cells = iter::once("MEMORY".to_owned()).chain(cells);
-        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(MEMORY_COLUMN, cell));
-    }
-    writeln!(f, "{}", table(&rows))
-}
-
-fn memory_cell(one: &ContainerStatus) -> String {
-    match &one.memory {
-        Some(memory) => memory.short(),
-        None => "-".to_owned(),
-    }
-}
-
-fn row(one: &ContainerStatus) -> Vec<String> {
+fn row(node: &Node, one: &Container, at: Moment) -> Vec<String> {
     let dash = || "-".to_owned();
     let numbers = |numbers: &[usize]| {
         let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         if list.is_empty() { dash() } else { list.join(",") }
     };
-    let usage = match (one.exclusive, one.shared.is_empty()) {
+    let is_exclusive = one.exclusive.is_some();
+    let usage = match (is_exclusive, one.shared.is_empty()) {
         (true, true) => "exclusive",
         (true, false) => "exclusive+shared",
         (false, _) if one.left_alone.is_some() => "left alone",
         (false, _) if !one.own_pool.is_empty() => "own pool",
-        (false, _) if one.reserved => "reserved",
+        (false, _) if one.view.pool == PoolKind::Reserved => "reserved",
         (false, _) => "shared",
     };
-    let cores = match (one.exclusive, one.placement.whole_cores) {
+    let spread = Spread::of(&node.machine, &one.exclusive_cpus());
+    let cores = match (is_exclusive, spread.whole_cores) {
         (false, _) => "-",
         (true, true) => "whole",
         _ if !one.idle.is_empty() => "idle siblings",
         (true, false) => "partial",
     };
+    let since = one.since.or(one.created);
     vec![
-        one.usage().map(Usage::sign).unwrap_or_default(),
+        one.usage().sign(),
         one.full_name(),
-        or_none(one.cpus),
+        or_none(*one.runs_on),
         usage.to_owned(),
-        numbers(&one.placement.numa_nodes),
-        numbers(&one.placement.uncore_caches),
+        numbers(&spread.numa_nodes),
+        numbers(&spread.uncore_caches),
         cores.to_owned(),
-        one.mechanism.clone().unwrap_or_else(dash),
-        one.state.clone(),
-        one.since.clone().or_else(|| one.created.clone()).unwrap_or_else(dash),
+        one.memory.as_ref().map_or_else(dash, memory::short),
+        if is_exclusive { one.enforced_by.to_string() } else { dash() },
+        one.phase.name().to_owned(),
+        since.map_or_else(dash, |since| since.age_at(at)),
     ]
-}
-
-/// Newest first; equal ones in a row become one line with their number.
-fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::fmt::Result {
-    if records.is_empty() {
-        return Ok(());
-    }
-    writeln!(f, "{title} (newest first):")?;
-    let same = |a: &RecordStatus, b: &RecordStatus| {
-        (&a.namespace, &a.pod, &a.container, &a.text)
-            == (&b.namespace, &b.pod, &b.container, &b.text)
-    };
-    for run in records.chunk_by(same).rev() {
-        let Some(last) = run.last() else { continue };
-        let times = if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
-        writeln!(f, "  {}  {}: {}{times}", last.at, last.full_name(), last.text)?;
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 use super::UsageError;
 use super::machine::{self, LoadedMachine};
 use super::output::{Drawing, cannot, show};
-use crate::snapshot::Snapshot;
+use crate::machine_file::MachineFile;
 use crate::view::picture::{Picture, svg};
 use cpuset::CpuSet;
 use serde::Serialize;
@@ -59,7 +59,7 @@ pub fn run(
         None => machine::read(&args.sysfs_root)?,
     };
     let text = match (&args.save, args.output) {
-        (Some(file), _) => save(file, &Snapshot::of(&topology, &sizes))?,
+        (Some(file), _) => save(file, &MachineFile::of(&topology, &sizes))?,
         (None, Drawing::Text) => TopologyText { topology: &topology, sizes: &sizes }.to_string(),
         (None, Drawing::Json) => {
             serde_json::to_string_pretty(&MachineReport::of(&topology))? + "\n"
@@ -78,16 +78,16 @@ pub fn run(
 }
 
 /// Saves a machine and returns the text for standard output; `-` is standard output itself.
-fn save(file: &Path, snapshot: &Snapshot) -> Result<String, Box<dyn Error>> {
+fn save(file: &Path, machine: &MachineFile) -> Result<String, Box<dyn Error>> {
     let version = env!("CARGO_PKG_VERSION");
-    let yaml = serde_yaml::to_string(snapshot)?;
+    let yaml = serde_yaml::to_string(machine)?;
     let text = format!("# A machine, written by nri-cpu-manager {version}.\n{yaml}");
     if file == Path::new("-") {
         return Ok(text);
     }
     fs::write(file, text).map_err(cannot("write", file))?;
-    let cores = count(snapshot.cores.len(), "core");
-    let caches = count(snapshot.uncore_caches.len(), "uncore cache");
+    let cores = count(machine.cores.len(), "core");
+    let caches = count(machine.uncore_caches.len(), "uncore cache");
     Ok(format!("{}: {cores}, {caches}\n", file.display()))
 }
 

@@ -6,7 +6,7 @@
 use super::log_repeated;
 use super::pace::Pace;
 use super::suspects::{DriftingContainer, Suspects};
-use crate::verify::Drift;
+use crate::verify::{Drift, Figures};
 use cpuset::CpuSet;
 use ledger::Target;
 use log::Level;
@@ -121,6 +121,19 @@ impl DriftWatcher {
             repairs: BTreeMap::new(),
             unlogged: BTreeMap::new(),
             repeats: Repeats::default(),
+        }
+    }
+
+    /// `orphans`: a further kind of drift, and how many there were.
+    pub(super) fn figures(&self, orphans: (&'static str, u64)) -> Figures {
+        let drifts = self.drifts.iter().map(|(kind, count)| (*kind, *count));
+        Figures {
+            drifting: self.suspects.drifting(),
+            late: self.suspects.late().len(),
+            times_late: self.suspects.times_late,
+            drifts: drifts.chain([orphans]).collect(),
+            repairs: self.repairs.clone(),
+            ..Figures::default()
         }
     }
 

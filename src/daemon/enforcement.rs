@@ -6,11 +6,11 @@ mod writes;
 use super::log_repeated;
 use crate::clock::ago;
 use crate::config::Config;
-use crate::exclusivity::{Exclusivity, Means, NodeLayout, consequence};
+use crate::exclusivity::{Exclusivity, Figures, GroupBound, Means, NodeLayout, consequence};
 use crate::verify::Drift;
-use crate::view::GroupBound;
 use cgroups::{
-    AFTER_REFUSAL, CgroupRecords, Groups, Hierarchy, ProbeError, Report, Scope, Watched, writable,
+    AFTER_REFUSAL, CgroupRecords, ForeignPartitions, Groups, Hierarchy, ProbeError, Report, Scope,
+    Watched, writable,
 };
 use cpuset::{CgroupPath, PartitionType};
 use kernel::Kernel;
@@ -39,13 +39,13 @@ pub(super) struct Enforcement {
     pub(super) report: Report,
     /// Pods that the runtime has to keep in the pool, and why.
     unbound: BTreeMap<PodUid, String>,
-    pub(super) written: u64,
+    written: u64,
     /// When to check again for CPUs that a container was about to leave.
     due: Option<Instant>,
     /// When the kernel refused a write within the last second.
     refused_at: Option<Instant>,
-    pub(super) refusals: u64,
-    pub(super) errors: u64,
+    refusals: u64,
+    errors: u64,
     repeats: Repeats,
 }
 
@@ -150,19 +150,30 @@ impl Enforcement {
         self.hierarchy.as_ref().err()
     }
 
-    /// Pods that the runtime keeps off exclusive CPUs though groups do so elsewhere, and why.
-    pub(super) fn unbound(&self) -> Vec<(String, String)> {
-        self.unbound.iter().map(|(pod, why)| (pod.to_string(), why.clone())).collect()
-    }
-
-    /// What other programs allow cgroups.
-    pub(super) fn bounds(&self, now: Instant) -> impl Iterator<Item = GroupBound> {
-        self.report.bounds.iter().map(move |(group, bound)| GroupBound {
-            group: group.to_string(),
+    /// `foreign` are other programs' partitions.
+    pub(super) fn figures(
+        &self,
+        policy: Policy,
+        foreign: &ForeignPartitions,
+        now: Instant,
+    ) -> Figures {
+        let bounds = self.report.bounds.iter().map(|(cgroup, bound)| GroupBound {
+            cgroup: cgroup.clone(),
             cpus: bound.cpus,
             since: ago(now.saturating_duration_since(bound.since)),
-            removal: self.groups.removal_of_bound(group),
-        })
+            remove_with: self.groups.removal_of_bound(cgroup),
+        });
+        Figures {
+            because: self.means.because.clone().filter(|_| policy == Policy::Static),
+            cannot_write: self.cannot_write().map(consequence),
+            distrusted_cgroups: self.report.distrusted.clone(),
+            unbound_pods: self.unbound.clone(),
+            cgroup_bounds: bounds.collect(),
+            foreign_partitions: foreign.clone(),
+            partition_refusals: self.refusals,
+            pool_writes: self.written,
+            write_errors: self.errors,
+        }
     }
 
     /// Logs listed containers that an earlier process has made partitions, if cgroups cannot be

@@ -257,7 +257,7 @@ impl Executor {
     pub(super) fn view(&mut self) -> Result<NodeFigures, String> {
         let owner = self.owner.as_mut().ok_or_else(ending)?;
         let mut view = owner.view(Instant::now().into_std());
-        view.own.stalled_disk = self.state.stalled();
+        view.parts.checkpoint.stalled = self.state.stalled();
         Ok(view)
     }
 

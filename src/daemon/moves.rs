@@ -5,6 +5,7 @@ use super::calls::CallInfo;
 use super::persist::Save;
 use crate::clock::now;
 use crate::view::LastPlan;
+use crate::view::node::PlanFigures;
 use ledger::{Admission, Move, MovePlan, Occasion};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -26,7 +27,15 @@ pub(super) struct Moves {
 
 impl Moves {
     pub(super) fn planned(&mut self, occasion: Occasion, moved: usize, why: Option<String>) {
-        self.last_plans.insert(occasion, LastPlan { at: now(), occasion, moved, why });
+        self.last_plans.insert(occasion, LastPlan { at: now(), moved, why });
+    }
+
+    pub(super) fn figures(&self, only_at_creations: bool) -> PlanFigures {
+        PlanFigures {
+            last: self.last_plans.clone(),
+            only_at_creations,
+            threads_unseen: self.is_blind,
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use super::given_to;
 use crate::exclusivity::NoiseFiles;
 use crate::serve::ViewSource;
 use crate::view::noise::{NoiseFigures, Watched};
-use crate::view::status::{ConfigStatus, ContainerStatus};
 use crate::worker::Worker;
 use kernel::Linux;
+use ledger::Stance;
 use noise::{NoiseReport, Observation, Owner, Sample};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -79,14 +79,13 @@ impl Asked {
     pub(super) async fn of(source: &ViewSource) -> Option<Asked> {
         let view = source.view().await.ok()?;
         let Ok(node) = &view.node else { return Some(Asked::default()) };
-        let refused = node.own.quiet.report.refused.iter();
+        let refused = node.parts.quiet.report.refused.iter();
+        let figures = &node.view.figures;
+        // An observer only decides about CPUs.
+        let containers = node.view.containers.iter().filter(|_| figures.stance != Stance::Observe);
         Some(Asked {
-            owners: Watched::of(
-                &ContainerStatus::with_own_cpus(node),
-                &ConfigStatus::in_force(node),
-            )
-            .owners,
-            refused: refused.map(|(interrupt, _)| interrupt.number).collect(),
+            owners: Watched::of(containers, figures.mechanism, node.daemon.partition).owners,
+            refused: refused.map(|refused| refused.interrupt.number).collect(),
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::exclusivity::Isolation;
 use crate::view::quiet::{QuietFigures, drift_kind, troubles};
 use kernel::Kernel;
 use log::Level;
-use quiet::{BanState, Drift, Goal, Report, Roots, Steering, StrayInterrupt};
+use quiet::{BanState, Drift, Goal, RefusedInterrupt, Report, Roots, Steering, StrayInterrupt};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -183,7 +183,7 @@ impl Quieting {
                 }
                 self.log(&report, now);
                 for drift in &report.drift {
-                    *self.figures.drifts.entry(drift_kind(&drift.setting)).or_default() += 1;
+                    *self.figures.drifts.entry(drift_kind(&drift.setting).into()).or_default() += 1;
                 }
                 self.figures.report = report;
             }
@@ -215,12 +215,12 @@ impl Quieting {
         }
         lines.add_drifts(&report.drift);
         let refused =
-            new_in(&report.refused, &before.refused, |(noise, _)| name_of_interrupt(noise));
+            new_in(&report.refused, &before.refused, |one| name_of_interrupt(&one.interrupt));
         for advice in [KERNEL_MANAGED, FIXED] {
-            let of_advice = refused.iter().filter(|(noise, _)| advice_on(noise) == advice);
-            let names = few(of_advice.clone().map(|(noise, _)| noise));
+            let of_advice = refused.iter().filter(|one| advice_on(&one.interrupt) == advice);
+            let names = few(of_advice.clone().map(|one| &one.interrupt));
             let stay = if of_advice.clone().count() == 1 { "stays" } else { "stay" };
-            if let Some((_, why)) = of_advice.clone().next() {
+            if let Some(RefusedInterrupt { why, .. }) = of_advice.clone().next() {
                 lines.add(Level::Warn, format!("interrupts: {names} {stay}: {why}. {advice}"));
             }
         }
@@ -272,19 +272,19 @@ impl Quieting {
         }
     }
 
-    fn stalled(&self, now: Instant) -> Option<Duration> {
+    fn stalled_seconds(&self, now: Instant) -> Option<u64> {
         let begun = if self.is_stalled { self.begun? } else { return None };
-        Some(now.saturating_duration_since(begun))
+        Some(now.saturating_duration_since(begun).as_secs())
     }
 
     /// Why exclusive CPUs are not as quiet as containers ask for, a sentence each.
     pub(super) fn troubles(&self, now: Instant) -> Vec<String> {
-        troubles(self.figures.obstacle.as_deref(), self.stalled(now))
+        troubles(self.figures.obstacle.as_deref(), self.stalled_seconds(now))
     }
 
     pub(super) fn figures(&self, now: Instant) -> QuietFigures {
         QuietFigures {
-            stalled: self.stalled(now),
+            stalled_seconds: self.stalled_seconds(now),
             isolation: self.isolation.clone(),
             ..self.figures.clone()
         }

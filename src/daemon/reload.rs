@@ -5,8 +5,9 @@ use super::paths::Paths;
 use crate::clock::now;
 use crate::config::{Config, LogLevel, Mistake, Mode, PodResources, Reading};
 use crate::exclusivity::Exclusivity;
+use crate::view::DaemonSettings;
+use crate::view::config::{ConfigStatus, OwnSettings};
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
-use crate::view::status::{ConfigStatus, OwnSettings};
 use cgroups::probe;
 use cpuset::PartitionType;
 use kernel::Kernel;
@@ -97,6 +98,16 @@ impl ConfigReload {
         self.config.mode()
     }
 
+    /// Those in force that the ledger does not have.
+    pub(super) fn daemon_settings(&self) -> DaemonSettings {
+        DaemonSettings {
+            strict: self.strict(),
+            partition: self.partition(),
+            mode: self.mode(),
+            log_level: self.config.log_level(),
+        }
+    }
+
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
@@ -163,7 +174,7 @@ impl ConfigReload {
 
     /// The fields whose new values wait for a restart: the plugin's subscription with the runtime, what
     /// it has read of running pods, the cgroups of running containers and the podresources socket depend on them.
-    pub(super) fn waiting(&self, config: &Config) -> Vec<&'static str> {
+    pub(super) fn waiting(&self, config: &Config) -> Vec<String> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
             ("exclusivity", pinning && self.started.exclusivity() != config.exclusivity()),
@@ -172,7 +183,11 @@ impl ConfigReload {
             ("compatibility", self.started.reads_crio() != config.reads_crio()),
             ("podResources", !self.started.has_same_pod_resources(config)),
         ];
-        differ.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
+        differ
+            .into_iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(field, _)| field.to_owned())
+            .collect()
     }
 }
 

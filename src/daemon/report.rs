@@ -3,8 +3,10 @@
 use super::orphans;
 use super::owner::Owner;
 use crate::exclusivity::consequence;
+use crate::verify;
+use crate::view::NodeFigures;
 use crate::view::health::Condition;
-use crate::view::{NodeFigures, OwnFigures};
+use crate::view::node::{CheckpointFigures, Parts};
 use ledger::{Channel, Note, Phase, PodUid, Policy, PoolKind, Stance, View, What};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -22,8 +24,9 @@ impl Owner {
                 format!("{} changed", count(due.updates.len(), "container"))
             }
         };
-        let pods = count(view.pods, "pod");
-        let is_done = if view.stance == Stance::Observe { "observing, not done: " } else { "" };
+        let pods = count(view.figures.pods, "pod");
+        let is_done =
+            if view.figures.stance == Stance::Observe { "observing, not done: " } else { "" };
         log::info!("synchronised with {pods}: {is_done}{}, {changes}", division(&view));
         if self.ledger.settings().policy == Policy::None {
             log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
@@ -37,12 +40,17 @@ impl Owner {
         log::info!("assigning CPUs from now on: {cpus}, {changes}");
     }
 
-    pub(super) fn view(&mut self, now: Instant) -> NodeFigures {
+    pub fn view(&mut self, now: Instant) -> NodeFigures {
         self.now = now;
         self.pass_time();
         let view = self.ledger.view();
         self.record.history().badges.follow(&view);
-        NodeFigures { view, history: self.record.past(), own: self.figures() }
+        NodeFigures {
+            view,
+            history: self.record.past(),
+            daemon: self.config.daemon_settings(),
+            parts: self.parts(),
+        }
     }
 
     /// What health depends on.
@@ -59,46 +67,22 @@ impl Owner {
         }
     }
 
-    fn figures(&self) -> OwnFigures {
-        let mut drifts = self.drift.drifts.clone();
-        drifts.insert(orphans::KIND, self.orphans.count);
-        let enforcement = &self.enforcement;
-        let foreign = self.hotplug.foreign().iter();
-        let distrusted = enforcement.report.distrusted.iter();
-        OwnFigures {
-            strict: self.config.strict(),
-            partition: self.config.partition(),
-            mode: self.config.mode(),
-            log_level: self.config.config().log_level(),
-            config: self.config.state.clone(),
-            counters: self.record.counters.clone(),
-            drifts,
-            repairs: self.drift.repairs.clone(),
-            pod_quotas_lifted_again: self.quotas.lifted_again,
-            drifting: self.drift.suspects.drifting(),
-            late: self.drift.suspects.late().len(),
-            times_late: self.drift.suspects.times_late,
-            change_takes: self.delivery.pace.each(),
-            partition_refusals: enforcement.refusals,
-            cannot_write_groups: enforcement.cannot_write().map(consequence),
-            group_write_errors: enforcement.errors,
-            exclusivity_because: match self.ledger.settings().policy {
-                Policy::None => None,
-                Policy::Static => enforcement.means.because.clone(),
+    fn parts(&self) -> Parts {
+        let policy = self.ledger.settings().policy;
+        Parts {
+            config_source: self.config.state.clone(),
+            exclusivity: self.enforcement.figures(policy, self.hotplug.foreign(), self.now),
+            // Only the executor knows whether the disk is stalled.
+            checkpoint: CheckpointFigures { error: self.checkpoint.error(), stalled: None },
+            drift: verify::Figures {
+                pod_quotas_lifted_again: self.quotas.lifted_again,
+                change_seconds: self.delivery.pace.each().map(|each| each.as_secs_f64()),
+                ..self.drift.figures((orphans::KIND, self.orphans.count))
             },
-            cgroup_bounds: enforcement.bounds(self.now).collect(),
-            distrusted_cgroups: distrusted.map(|(g, why)| (g.to_string(), why.clone())).collect(),
-            unbound_pods: enforcement.unbound(),
-            foreign_partitions: foreign.map(|(group, cpus)| (group.to_string(), *cpus)).collect(),
-            kubelet_devices: self.devices.kubelet.clone(),
-            pool_writes: enforcement.written,
-            checkpoint_error: self.checkpoint.error(),
-            // Only the executor knows.
-            stalled_disk: None,
-            last_plans: self.moves.last_plans.values().cloned().collect(),
-            moves_only_at_creations: !self.writes_moves(),
-            threads_unseen: self.moves.is_blind,
+            plans: self.moves.figures(!self.writes_moves()),
             quiet: self.quieting.figures(self.now),
+            kubelet_devices: self.devices.kubelet.clone(),
+            counters: self.record.counters.clone(),
         }
     }
 }
@@ -106,10 +90,10 @@ impl Owner {
 /// The exclusive CPUs and the shared pool.
 fn division(view: &View) -> String {
     // CPUs that are lent count as shared here: they are in both sets.
-    let exclusive = view.exclusive - view.pool;
+    let exclusive = view.figures.cpus.exclusive - view.figures.cpus.shared;
     let exclusive =
         if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) };
-    format!("exclusive {exclusive}, shared pool {}", view.pool)
+    format!("exclusive {exclusive}, shared pool {}", view.figures.cpus.shared)
 }
 
 /// What the installation changes for the containers that run, or would change on a node that observes.
@@ -124,9 +108,10 @@ fn installation(view: &View, notes: &[Note]) -> String {
         }
     }
     let shared = view.containers.iter().filter(|one| {
-        let is_narrow = one.pool == PoolKind::Reserved || view.pool != view.topology.online();
+        let is_narrow =
+            one.pool == PoolKind::Reserved || view.figures.cpus.shared != view.topology.online();
         let shares = one.exclusive.is_none() && one.left_alone.is_none();
-        view.stance != Stance::Refuse && is_narrow && shares && one.phase != Phase::Ended
+        view.figures.stance != Stance::Refuse && is_narrow && shares && one.phase != Phase::Ended
     });
     let narrowed: BTreeSet<&PodUid> = shared.map(|one| &one.pod.uid).collect();
     format!(

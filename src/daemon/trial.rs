@@ -49,7 +49,7 @@ impl Trial {
         let events = usable.event.into_iter().chain(mechanism).chain(self.kubelet.event_of(config));
         Ok(Outlook {
             overrides: config.applied_lines(),
-            waiting: self.config.waiting(config).into_iter().map(str::to_owned).collect(),
+            waiting: self.config.waiting(config),
             ..Outlook::of(&self.ledger.preview(events))
         })
     }

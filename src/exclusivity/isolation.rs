@@ -8,6 +8,7 @@
 
 use cpuset::CpuSet;
 use kernel::Kernel;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Relative to `/sys`.
@@ -25,7 +26,8 @@ pub struct IsolationFiles {
 }
 
 /// What the kernel says. A file that cannot be read is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Isolation {
     /// `cpuset.cpus.isolated` of the root cgroup.
     pub isolated: Option<CpuSet>,

@@ -4,6 +4,7 @@
 //! * `mechanism` chooses between partitions, cgroups and the runtime, by what the node can do.
 //! * `layout` says which cgroups the ledger's pods and containers have and what these need, and to
 //!   which pod a cgroup belongs.
+//! * `figures` has what clients see of all this.
 //! * `isolation` reads what the kernel keeps away from isolated partitions.
 //! * `memory` keeps the records of writes in the state directory.
 //! * `noise` finds the files that say what else runs or fires on exclusive CPUs.
@@ -12,6 +13,7 @@
 //! * `watch` detects writes by other programs and new cgroups. It is not in the crate because it asks
 //!   Linux itself, asynchronously: a simulated node has its own.
 
+mod figures;
 mod isolation;
 mod layout;
 mod mechanism;
@@ -21,6 +23,7 @@ mod records;
 mod steering;
 mod watch;
 
+pub use figures::{Figures, GroupBound};
 pub use isolation::{Isolation, IsolationFiles};
 pub use layout::{NodeLayout, foreign_partitions};
 pub use mechanism::{Exclusivity, Means, consequence};

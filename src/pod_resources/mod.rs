@@ -123,7 +123,7 @@ fn known(view: &View) -> Known {
     };
     let pods = view.containers.chunk_by(|one, next| one.pod.uid == next.pod.uid);
     Known {
-        assigns: view.stance == Stance::Assign,
+        assigns: view.figures.stance == Stance::Assign,
         allocatable,
         allocatable_memory: view.settings.memory.as_ref().map(allocatable_memory),
         pods: pods.filter_map(|containers| pod(view, containers)).collect(),
@@ -134,7 +134,8 @@ fn known(view: &View) -> Known {
 fn allocatable(view: &View) -> CpuSet {
     let placement = &view.settings.placement;
     let assignable = view.topology.online() - placement.reserved;
-    placement.isolated.allowed(&view.topology, &assignable) | (view.exclusive & assignable)
+    placement.isolated.allowed(&view.topology, &assignable)
+        | (view.figures.cpus.exclusive & assignable)
 }
 
 /// As the kubelet lists it: a block for each type of each NUMA node.

@@ -127,7 +127,7 @@ fn the_kubelet_assigns_while_its_cpu_manager_is_active() {
     for (stance, assigns) in
         [(Stance::Assign, true), (Stance::Observe, false), (Stance::Refuse, false)]
     {
-        view.stance = stance;
+        view.figures.stance = stance;
         assert_eq!(known(&view).assigns, assigns, "{stance:?}");
     }
 }
@@ -147,7 +147,7 @@ fn isolated_cpus_are_allocatable_as_configured() {
         let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         let mut view = View::clone(&Ledger::new(machine, settings, Vec::new()).view());
         // A container has these by its pod option.
-        view.exclusive = "8-9".parse().unwrap();
+        view.figures.cpus.exclusive = "8-9".parse().unwrap();
         assert_eq!(known(&view).allocatable.to_string(), expect);
     }
 }

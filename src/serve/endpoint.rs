@@ -198,9 +198,12 @@ async fn answer(
     }
     match request.path.as_str() {
         "/healthz" => probed(observer.health().map(|health| well(&health))),
-        "/readyz" => probed(observer.health().map(|health| match health.obstacles.as_slice() {
-            [] => well(&health),
-            obstacles => Response::text(StatusCode::Unavailable, obstacles.join("\n")),
+        "/readyz" => probed(observer.health().map(|health| {
+            if health.is_ready() {
+                return well(&health);
+            }
+            let obstacles: Vec<&str> = health.obstacles().collect();
+            Response::text(StatusCode::Unavailable, obstacles.join("\n"))
         })),
         "/icon.svg" => Response::ok("image/svg+xml", page::ICON),
         "/page.js" => Response::ok("text/javascript; charset=utf-8", page::SCRIPT),
@@ -231,7 +234,7 @@ fn probed(answer: Result<Response, NoAnswer>) -> Response {
 /// `ok`, and the warnings below it.
 fn well(health: &Health) -> Response {
     let mut lines = vec!["ok".to_owned()];
-    lines.extend(health.warnings.iter().map(|warning| format!("warning: {warning}")));
+    lines.extend(health.warnings().map(|warning| format!("warning: {warning}")));
     Response::text(StatusCode::Ok, lines.join("\n"))
 }
 

@@ -5,7 +5,7 @@
 
 use crate::clock::now;
 use crate::view::outlook::{Change, Outlook};
-use crate::view::{Health, NodeView, Status};
+use crate::view::{Health, NodeView, Snapshot};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +76,7 @@ pub enum NoAnswer {
 /// The asking side, and the owner's.
 pub fn questions() -> (ViewSource, Observers) {
     let (ask, questions) = mpsc::channel(QUEUE);
-    let starting = "the plugin is starting".to_owned();
-    let health = Health { obstacles: vec![starting], warnings: Vec::new() };
+    let health = Health::starting();
     let pulse = Pulse { at: Instant::now(), health: Arc::new(health) };
     let (beats, pulse) = watch::channel(pulse);
     (ViewSource { ask, pulse }, Observers { questions, pulse: beats })
@@ -121,8 +120,8 @@ impl ViewSource {
     }
 
     /// The status, dated now.
-    pub async fn status(&self) -> Result<Status, NoAnswer> {
-        Ok(self.view().await?.status(now()))
+    pub async fn status(&self) -> Result<Snapshot, NoAnswer> {
+        Ok(self.view().await?.snapshot(now()))
     }
 
     /// The owner's health when it last waited for an event. Does not wait for the owner.

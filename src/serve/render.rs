@@ -3,11 +3,12 @@
 //! It makes one at a time, and each kind once a second, however many clients ask.
 
 use super::http::{Response, StatusCode};
-use super::page;
+use super::page::{self, Reader};
 use super::question::{DryRun, ViewSource};
 use crate::clock::now;
+use crate::view::outline::Outline;
 use crate::view::outlook::Change;
-use crate::view::{NodeView, Status, metrics};
+use crate::view::{NodeView, Snapshot, metrics};
 use crate::worker::Worker;
 use serde::Serialize;
 use std::time::Duration;
@@ -143,23 +144,28 @@ async fn made_by(worker: &Worker, make: impl FnOnce() -> Response + Send + 'stat
 
 impl What {
     fn of(&self, view: &NodeView) -> Response {
+        let snapshot = || view.snapshot(now());
         match self {
-            What::Metrics => Response::ok(metrics::MEDIA_TYPE, metrics::text(view)),
-            What::Page { names } => html(page::page(&status(view, *names))),
-            What::Fragment { names } => html(page::fragment(&status(view, *names))),
-            What::Picture { names } => match page::picture(&status(view, *names)) {
+            What::Metrics => Response::ok(metrics::MEDIA_TYPE, metrics::text(&snapshot())),
+            What::Page { names } => html(shown(&snapshot(), *names, page::page)),
+            What::Fragment { names } => html(shown(&snapshot(), *names, page::fragment)),
+            What::Picture { names } => match shown(&snapshot(), *names, page::picture) {
                 Ok(picture) => Response::ok("image/svg+xml", picture),
                 Err(why) => unavailable(&why),
             },
-            What::Status => json(&status(view, true)),
+            What::Status => json(&snapshot()),
             What::Explain(query) => json(&view.explain(query)),
         }
     }
 }
 
-fn status(view: &NodeView, names: bool) -> Status {
-    let status = view.status(now());
-    if names { status } else { status.without_names() }
+/// `names`: whether the reader may see what runs on the node.
+fn shown<T>(snapshot: &Snapshot, names: bool, show: impl FnOnce(Reader<'_>) -> T) -> T {
+    if names {
+        show(Reader::Entitled(snapshot))
+    } else {
+        show(Reader::Stranger(&Outline::of(snapshot)))
+    }
 }
 
 fn html(text: String) -> Response {

@@ -8,6 +8,8 @@ use cgroups::{
 use cpuset::{CgroupPath, CpuSet, NodeSet, PartitionType};
 use kernel::Kernel;
 use ledger::{Holder, Mechanism, Target};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,29 @@ const WIDENED: usize = 4096;
 const INNER: usize = 64;
 /// How many threads of a container to check for their own affinities.
 const THREADS: usize = 1024;
+
+/// What check passes have found, and what came of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Drift"))]
+pub struct Figures {
+    /// Containers that differ from the decision now, despite repairs.
+    pub drifting: usize,
+    /// Containers that differ from the decision because the runtime has not changed them yet.
+    pub late: usize,
+    /// How often the last line was true of a container, since the start.
+    pub times_late: u64,
+    /// How long the runtime takes to change a container, on the average of late; `null` before the first
+    /// measurement.
+    pub change_seconds: Option<f64>,
+    /// How often a pod's CFS quota was lifted after something had set it again, since the start.
+    pub pod_quotas_lifted_again: u64,
+    /// Confirmed drifts since the start, by kind.
+    #[serde(skip)]
+    pub drifts: BTreeMap<&'static str, u64>,
+    /// Repairs since the start, by kind of drift and by action.
+    #[serde(skip)]
+    pub repairs: BTreeMap<(&'static str, &'static str), u64>,
+}
 
 /// A difference from the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]

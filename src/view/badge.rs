@@ -3,6 +3,8 @@
 
 use cpuset::CpuSet;
 use ledger::{ContainerView, PodUid, View};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -56,6 +58,19 @@ impl FromStr for Badge {
         }
         let at = number.checked_sub(1).and_then(|at| u16::try_from(at).ok());
         at.map(Badge).ok_or(())
+    }
+}
+
+impl Serialize for Badge {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Badge {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Badge, D::Error> {
+        let letters = String::deserialize(from)?;
+        letters.parse().map_err(|()| D::Error::custom(format!("{letters:?} are no badge")))
     }
 }
 
@@ -115,6 +130,17 @@ fn pool_key(container: &ContainerView) -> (PodUid, String) {
 
 fn key(container: &ContainerView) -> (PodUid, String) {
     (container.pod.uid.clone(), container.name.clone())
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Badge {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Badge".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "Letters." })
+    }
 }
 
 #[cfg(test)]

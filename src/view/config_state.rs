@@ -1,9 +1,12 @@
 //! [`ConfigState`]: which configuration is in force, and the result of its last change.
 
 use crate::clock::Moment;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Which configuration is in force, and the result of its last change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigState {
     /// The file, or a name for the runtime if the configuration came from there.
     pub source: String,
@@ -16,13 +19,15 @@ pub struct ConfigState {
     /// That all CPUs of the machine are reserved, and the effect; `None` if some can be assigned.
     pub nothing_to_assign: Option<String>,
     /// Changed fields that take effect only after a restart.
-    pub waiting: Vec<&'static str>,
+    pub waiting: Vec<String>,
     /// Changes since the start, by result.
+    #[serde(skip)]
     pub reloads: BTreeMap<&'static str, u64>,
 }
 
 /// Why a configuration cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fault {
     /// Counted from 1; `None` if there is no text.
     pub line: Option<usize>,
@@ -56,7 +61,7 @@ impl ConfigState {
     }
 
     /// A change is in force, except for the fields that are `waiting`.
-    pub fn reloaded(&mut self, reload: Reload, waiting: Vec<&'static str>, now: Moment) {
+    pub fn reloaded(&mut self, reload: Reload, waiting: Vec<String>, now: Moment) {
         self.loaded = now;
         self.fault = None;
         self.waiting = waiting;
@@ -81,6 +86,16 @@ pub(crate) fn cannot_be_used(fault: &Fault) -> String {
     format!("configuration rejected, the last good one stays in force: {}", fault.why)
 }
 
-pub(crate) fn needs_restart(fields: &[&str]) -> String {
+pub(crate) fn needs_restart(fields: &[String]) -> String {
     format!("configuration changed, restart the plugin to apply {}", fields.join(", "))
+}
+
+/// The lines of the applied overrides, for the end of a sentence; empty without overrides.
+pub(crate) fn overrides(lines: &[usize]) -> String {
+    let list: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    match lines {
+        [] => String::new(),
+        [line] => format!(", with the override on line {line}"),
+        _ => format!(", with the overrides on lines {}", list.join(", ")),
+    }
 }

@@ -3,17 +3,19 @@
 //! The history keeps the input of a decision (a [`Request`]), not its reasons: the engine that
 //! decided derives these again when a client asks.
 
+use super::domains::{are_whole_cores, nodes_of, uncores_of};
 use super::history::{Happened, HistoryRecord, Name, name};
+use super::memory;
 use super::node::{NodeFigures, NodeView};
-use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
-use super::status::{ContainerMemoryStatus, OBSERVES, RecordStatus, by_name, subject};
+use super::snapshot::{OBSERVES, Record, by_name, subject};
+use crate::clock::Moment;
 use cpuset::{CpuSet, NodeSet};
 use ledger::pod_option::{Cpus, PodOption};
 use ledger::{
     ContainerView, Device, DeviceSource, LeftAlone, Margin, Mechanism, Phase, Pod, Policy,
     PoolKind, Qos, Stance, Subject, View, What,
 };
-use placement::memory_manager::MemoryOffer;
+use placement::memory_manager::{MemoryOffer, NodeMemoryClaim};
 use placement::{self, CacheCandidate, DeviceNodes, Placement, Request, Weighed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,9 +34,13 @@ const MAX_NAMED: usize = 4;
 const MAX_SETS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
+    /// The pod's namespace.
     pub namespace: String,
+    /// The pod's name.
     pub pod: String,
+    /// The container's name.
     pub container: String,
     /// `exclusive`, `shared`, `left alone` or `ended`; `refused` or `gone` for containers that do not exist.
     pub state: String,
@@ -42,19 +48,20 @@ pub struct Explanation {
     pub cpus: Option<CpuSet>,
     /// Absent if its memory is not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<ContainerMemoryStatus>,
+    pub memory: Option<NodeMemoryClaim>,
     /// The reasons, a sentence each.
     pub why: Vec<String>,
     /// The input of the decision, if this process made it.
     pub decision: Option<DecisionStatus>,
     /// The records that are still kept, the oldest first.
-    pub history: Vec<RecordStatus>,
+    pub history: Vec<Record>,
 }
 
 /// The input of a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DecisionStatus {
-    pub at: String,
+    pub at: Moment,
     /// The number of CPUs that the container asked for.
     pub requested: usize,
     /// In pod scope: the number of CPUs for which the pod's NUMA affinity was chosen.
@@ -65,6 +72,7 @@ pub struct DecisionStatus {
     /// Sets of NUMA nodes with enough free CPUs, the smallest first; empty if the topology manager's
     /// policy is `none`.
     pub numa_candidates: Vec<NumaSetStatus>,
+    /// The uncore caches that were considered.
     pub uncore_caches: Vec<CacheStatus>,
     /// Sets of NUMA nodes that were offered for its memory, or in pod scope for its pod's; the smallest
     /// first. Absent if CPUs and memory were not chosen together.
@@ -74,7 +82,9 @@ pub struct DecisionStatus {
 
 /// A set of NUMA nodes that was offered for memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemorySetStatus {
+    /// The set.
     pub numa_nodes: Vec<usize>,
     /// Whether the memory needs as many nodes on the empty machine.
     pub preferred: bool,
@@ -82,26 +92,34 @@ pub struct MemorySetStatus {
 
 /// A topology hint that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NumaSetStatus {
+    /// The set.
     pub numa_nodes: Vec<usize>,
     /// The number of free CPUs in them.
     pub free: usize,
     /// Whether the empty machine has no better set.
     pub preferred: bool,
+    /// Whether the container got CPUs of exactly this set.
     pub chosen: bool,
 }
 
 /// An uncore cache that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CacheStatus(#[serde(with = "CacheForm")] pub CacheCandidate);
 
 /// Placement knows no JSON; serde checks that these are its fields.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(remote = "CacheCandidate")]
 struct CacheForm {
+    /// Its lowest CPU.
     id: usize,
     free: CpuSet,
+    /// Whether it holds the whole request.
     fits: bool,
+    /// How many of its CPUs the container got.
     taken: usize,
 }
 
@@ -182,11 +200,11 @@ impl Case<'_> {
             }
             (None, None) => ("gone", vec!["It no longer exists.".to_owned()], None),
         };
-        if self.node.view.stance == Stance::Observe {
+        if self.node.view.figures.stance == Stance::Observe {
             why.insert(0, OBSERVES.to_owned());
         }
         let memory = self.container.and_then(|container| self.node.view.memory_of(container));
-        let memory = memory.map(ContainerMemoryStatus::of);
+        let memory = memory.cloned();
         why.extend(memory.as_ref().map(counted));
         let drifts =
             records.iter().filter(|record| matches!(record.happened, Happened::Drifted { .. }));
@@ -213,7 +231,7 @@ impl Case<'_> {
             memory,
             why,
             decision,
-            history: records.into_iter().map(RecordStatus::of).collect(),
+            history: records.into_iter().map(Record::of).collect(),
         }
     }
 
@@ -235,7 +253,7 @@ impl Case<'_> {
                 .to_owned();
         };
         let its = wording::cpus(cpus);
-        if cpus.is_subset(&self.node.view.pool) {
+        if cpus.is_subset(&self.node.view.figures.cpus.shared) {
             format!(
                 "It has ended. Its {its} are lent to the shared pool until it starts again or its pod ends."
             )
@@ -298,7 +316,7 @@ impl Case<'_> {
         let mechanism = match container.enforced_by {
             Mechanism::Runtime => "Runtime updates keep",
             Mechanism::Groups
-                if self.node.view.mechanism == Mechanism::Partitions
+                if self.node.view.figures.mechanism == Mechanism::Partitions
                     && container.cpus_pod_option == Some(Cpus::Mixed) =>
             {
                 "A cpuset partition shares no CPUs, so cgroups keep"
@@ -458,7 +476,8 @@ impl Case<'_> {
             ));
         }
         let view = &self.node.view;
-        let free_now = self.available(request, &(view.free | view.free_isolated));
+        let free_now =
+            self.available(request, &(view.figures.cpus.free | view.figures.cpus.isolated_free));
         let outlook = match placement::nearest_that_fit(self.topology(), request) {
             None => "The kubelet retries by itself.".to_owned(),
             Some(sizes) => never_fits(request.cpus, &sizes),
@@ -487,7 +506,7 @@ impl Case<'_> {
             })
         });
         DecisionStatus {
-            at: record.at.to_string(),
+            at: record.at,
             requested: request.cpus,
             pod_cpus: request.pod.map(|pod| pod.cpus),
             free: self.available(request, &request.free),
@@ -524,10 +543,10 @@ pub(crate) fn why_shared(view: &View, container: &ContainerView) -> String {
         _ if view.settings.policy == Policy::None => {
             "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
         }
-        _ if view.stance == Stance::Refuse => {
+        _ if view.figures.stance == Stance::Refuse => {
             "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
         }
-        (Some(n), _) if view.stance == Stance::Observe => format!(
+        (Some(n), _) if view.figures.stance == Stance::Observe => format!(
             "It qualifies for {} and would have none: it would be refused, or no CPUs were free when the plugin found it running (see below).",
             count(n, "exclusive CPU")
         ),
@@ -581,13 +600,17 @@ fn why_not_guaranteed(view: &View, pod: &Pod) -> String {
 }
 
 /// Where a container's memory is.
-fn counted(memory: &ContainerMemoryStatus) -> String {
-    let together = if memory.numa_nodes.len() == 1 {
+fn counted(claim: &NodeMemoryClaim) -> String {
+    let together = if claim.nodes.len() == 1 {
         ""
     } else {
         " together: the kernel takes its pages from any of these"
     };
-    format!("Its memory ({}) is counted on {}{together}.", memory.amounts(), memory.nodes())
+    format!(
+        "Its memory ({}) is counted on {}{together}.",
+        memory::amounts(claim),
+        memory::nodes(claim)
+    )
 }
 
 /// The sets of an offer, small ones first. Whether the kubelet would allow them is not recorded.
@@ -693,9 +716,7 @@ fn named(noun: &str, numbers: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use placement::memory_manager::{
-        Amounts, Capacity, MemoryKind, NodeMemory, NodeMemoryClaim, Room, Sharing,
-    };
+    use placement::memory_manager::{Amounts, Capacity, MemoryKind, NodeMemory, Room, Sharing};
 
     #[test]
     fn an_offer_names_small_sets_first() {
@@ -719,7 +740,7 @@ mod tests {
         let amounts = Amounts::from([(MemoryKind::Memory, 1 << 30)]);
         let claim = |nodes: &[usize]| {
             let nodes = nodes.iter().copied().collect();
-            ContainerMemoryStatus::of(&NodeMemoryClaim { nodes, amounts: amounts.clone() })
+            NodeMemoryClaim { nodes, amounts: amounts.clone() }
         };
         assert_eq!(counted(&claim(&[1])), "Its memory (memory 1Gi) is counted on NUMA node 1.");
         assert_eq!(

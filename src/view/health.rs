@@ -1,21 +1,18 @@
 //! [`Health`]: whether the plugin can do its work, and why not.
 
 use super::config_state::{ConfigState, cannot_be_used, needs_restart};
+use super::facts::{Fact, Level};
 use super::node::Link;
 use cpuset::CgroupPath;
 use ledger::{Policy, Stance};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    /// Everything that keeps the plugin from placing containers as configured, a sentence each. A
-    /// ledger's owner that does not answer is not among them: it would not have made this.
-    pub obstacles: Vec<String>,
-    /// Everything that needs attention although the plugin places containers, a sentence each. None of
-    /// it makes the plugin unhealthy, as a restart would not help: with an invalid configuration the
-    /// plugin would not even start.
-    pub warnings: Vec<String>,
-}
+/// Facts of the levels obstacle and warning, those of one level together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct Health(pub Vec<Fact>);
 
 /// What the health of a plugin with a configuration depends on. The owner makes it after every event, so it has
 /// nothing that grows with the number of containers.
@@ -34,61 +31,85 @@ pub(crate) struct Condition<'a> {
 }
 
 impl Health {
+    /// Of a plugin that does not know its node yet.
+    pub fn starting() -> Health {
+        Health(vec![Fact::obstacle("plugin", "the plugin is starting")])
+    }
+
     /// `node` is why there is no configuration if there is none.
     pub(crate) fn of(standby: bool, link: &Link, node: Result<Condition<'_>, String>) -> Health {
-        let mut obstacles = Vec::new();
+        let mut facts = Vec::new();
         if !link.connected {
-            obstacles.push(match &link.runtime {
+            let why = match &link.runtime {
                 Some(runtime) => format!("the runtime is not connected (last one: {runtime})"),
                 None => "no runtime has connected yet".to_owned(),
-            });
+            };
+            facts.push(Fact::obstacle("runtime", why));
         } else if !link.synchronized {
-            obstacles.push(
-                "the runtime has not listed its containers yet; it may be waiting for one to stop"
-                    .to_owned(),
-            );
+            let why =
+                "the runtime has not listed its containers yet; it may be waiting for one to stop";
+            facts.push(Fact::obstacle("runtime", why));
         }
-        let warnings = match node {
+        match node {
             // A rolling update ends the other instance only once this one is ready: being on standby
             // must not count as not ready.
-            Err(why) if standby => vec![why],
-            Err(why) => {
-                obstacles.push(why);
-                Vec::new()
-            }
-            Ok(node) => {
-                if node.policy == Policy::Static && node.stance == Stance::Refuse {
-                    obstacles.push(
-                        "the kubelet's own CPU manager is active: new exclusive containers are refused"
-                            .to_owned(),
-                    );
-                }
-                if let Some(error) = &node.checkpoint_error {
-                    obstacles.push(format!("new exclusive containers are refused: {error}"));
-                }
-                node.warnings()
-            }
-        };
-        Health { obstacles, warnings }
+            Err(why) if standby => facts.push(Fact::warning("standby", why)),
+            Err(why) => facts.push(Fact::obstacle("config", why)),
+            Ok(node) => node.add_to(&mut facts),
+        }
+        Health(facts)
+    }
+
+    /// Everything that keeps the plugin from placing containers as configured, a sentence each. A
+    /// ledger's owner that does not answer is not among them: it would not have made this.
+    pub fn obstacles(&self) -> impl Iterator<Item = &str> {
+        self.of_level(Level::Obstacle)
+    }
+
+    /// Everything that needs attention although the plugin places containers, a sentence each. None of
+    /// it makes the plugin unhealthy, as a restart would not help: with an invalid configuration the
+    /// plugin would not even start.
+    pub fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.of_level(Level::Warning)
+    }
+
+    fn of_level(&self, level: Level) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |fact| fact.level == level).map(|fact| fact.value.as_str())
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.obstacles().next().is_none()
     }
 }
 
 impl Condition<'_> {
-    fn warnings(self) -> Vec<String> {
-        let mut warnings: Vec<String> = self.config.fault.iter().map(cannot_be_used).collect();
-        if !self.config.waiting.is_empty() {
-            warnings.push(needs_restart(&self.config.waiting));
+    fn add_to(self, facts: &mut Vec<Fact>) {
+        if self.policy == Policy::Static && self.stance == Stance::Refuse {
+            let why =
+                "the kubelet's own CPU manager is active: new exclusive containers are refused";
+            facts.push(Fact::obstacle("kubelet", why));
         }
-        warnings.extend(self.config.nothing_to_assign.clone());
-        warnings.extend(self.stalled_disk.map(|stalled| {
+        facts.extend(self.checkpoint_error.map(|error| {
+            Fact::obstacle("state", format!("new exclusive containers are refused: {error}"))
+        }));
+        let mut warn = |label, texts: Vec<String>| {
+            facts.extend(texts.into_iter().map(|text| Fact::warning(label, text)));
+        };
+        warn("config", self.config.fault.iter().map(cannot_be_used).collect());
+        if !self.config.waiting.is_empty() {
+            warn("config", vec![needs_restart(&self.config.waiting)]);
+        }
+        warn("config", self.config.nothing_to_assign.iter().cloned().collect());
+        let stalled = self.stalled_disk.map(|stalled| {
             format!("{stalled}: until it has, exclusive CPUs are given to no new container")
-        }));
-        warnings.extend(self.cannot_write_groups);
-        warnings.extend(self.distrusted_cgroups.iter().map(|(group, why)| {
+        });
+        warn("state", stalled.into_iter().collect());
+        warn("cgroups", self.cannot_write_groups.into_iter().collect());
+        let distrusted = self.distrusted_cgroups.iter().map(|(group, why)| {
             format!("cgroup {group}: setting each cgroup below it individually: {why}")
-        }));
-        warnings.extend(self.not_quiet);
-        warnings
+        });
+        warn("cgroups", distrusted.collect());
+        warn("interrupts", self.not_quiet);
     }
 }
 
@@ -136,7 +157,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(found: &[String], expect: &[&str]) {
+    fn check<'a>(found: impl Iterator<Item = &'a str>, expect: &[&str]) {
+        let found: Vec<&str> = found.collect();
         assert_eq!(found.len(), expect.len(), "{found:?}");
         for (found, expect) in found.iter().zip(expect) {
             assert!(found.contains(expect), "{found}");
@@ -149,42 +171,42 @@ mod tests {
             let (config, distrusted) = (config(), BTreeMap::new());
             let node =
                 why.map_or_else(|| Ok(condition(&config, &distrusted)), |why| Err(why.into()));
-            Health::of(false, link, node).obstacles
+            Health::of(false, link, node)
         };
-        check(&obstacles(&linked(2), None), &[]);
-        check(&obstacles(&linked(1), None), &["has not listed"]);
-        check(&obstacles(&linked(0), None), &["no runtime has connected yet"]);
+        check(obstacles(&linked(2), None).obstacles(), &[]);
+        check(obstacles(&linked(1), None).obstacles(), &["has not listed"]);
+        check(obstacles(&linked(0), None).obstacles(), &["no runtime has connected yet"]);
         let mut gone = linked(2);
         gone.ended(0);
-        check(&obstacles(&gone, None), &[]);
+        check(obstacles(&gone, None).obstacles(), &[]);
         gone.ended(1);
-        check(&obstacles(&gone, None), &["last one: containerd v2.1.9"]);
+        check(obstacles(&gone, None).obstacles(), &["last one: containerd v2.1.9"]);
         let why = Some("no configuration");
-        check(&obstacles(&linked(0), why), &["no runtime has", "no config"]);
+        check(obstacles(&linked(0), why).obstacles(), &["no runtime has", "no config"]);
     }
 
     #[test]
     fn obstacles_name_what_the_node_lacks() {
         let (config, distrusted) = (config(), BTreeMap::new());
-        let obstacles = |node| Health::of(false, &linked(2), Ok(node)).obstacles;
+        let obstacles = |node| Health::of(false, &linked(2), Ok(node));
         let full = Condition {
             checkpoint_error: Some("disk full".into()),
             ..condition(&config, &distrusted)
         };
-        check(&obstacles(full), &["disk full"]);
+        check(obstacles(full).obstacles(), &["disk full"]);
         let with_a_kubelet =
             |policy, stance| Condition { policy, stance, ..condition(&config, &distrusted) };
         let refusing = with_a_kubelet(Policy::Static, Stance::Refuse);
-        check(&obstacles(refusing), &["the kubelet's own CPU manager"]);
-        check(&obstacles(with_a_kubelet(Policy::None, Stance::Refuse)), &[]);
-        check(&obstacles(with_a_kubelet(Policy::Static, Stance::Observe)), &[]);
+        check(obstacles(refusing).obstacles(), &["the kubelet's own CPU manager"]);
+        check(obstacles(with_a_kubelet(Policy::None, Stance::Refuse)).obstacles(), &[]);
+        check(obstacles(with_a_kubelet(Policy::Static, Stance::Observe)).obstacles(), &[]);
     }
 
     #[test]
     fn an_instance_on_standby_is_ready_and_says_so() {
         let health = Health::of(true, &linked(2), Err("another instance decides".into()));
-        check(&health.obstacles, &[]);
-        check(&health.warnings, &["another instance decides"]);
+        check(health.obstacles(), &[]);
+        check(health.warnings(), &["another instance decides"]);
     }
 
     #[test]
@@ -192,9 +214,9 @@ mod tests {
         let mut config = config();
         let mut distrusted = BTreeMap::new();
         let health = Health::of(false, &linked(2), Ok(condition(&config, &distrusted)));
-        check(&health.warnings, &[]);
+        check(health.warnings(), &[]);
         config.rejected(Fault { line: Some(3), why: "config.yaml, line 3: no".into() });
-        config.waiting = vec!["strict"];
+        config.waiting = vec!["strict".to_owned()];
         distrusted.insert(CgroupPath::new("kubepods/burstable").unwrap(), "cleared".to_owned());
         let stalled = "/state: the disk has not finished a write for 7.1 s";
         let node = Condition {
@@ -203,10 +225,10 @@ mod tests {
             not_quiet: vec!["interrupts stay as they are".to_owned()],
             ..condition(&config, &distrusted)
         };
-        let Health { obstacles, warnings } = Health::of(false, &linked(2), Ok(node));
-        check(&obstacles, &[]);
+        let health = Health::of(false, &linked(2), Ok(node));
+        check(health.obstacles(), &[]);
         check(
-            &warnings,
+            health.warnings(),
             &[
                 "stays in force: config.yaml, line 3: no",
                 "to apply strict",
@@ -216,6 +238,7 @@ mod tests {
                 "interrupts stay as they are",
             ],
         );
-        assert!(warnings[4].ends_with(": cleared"), "{warnings:?}");
+        let distrusted = health.warnings().nth(4).unwrap();
+        assert!(distrusted.ends_with(": cleared"), "{distrusted}");
     }
 }

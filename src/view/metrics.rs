@@ -7,13 +7,14 @@
 
 use super::config_state::ConfigState;
 use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
-use super::node::{Link, NodeFigures, NodeView, OwnFigures};
+use super::domains::{live_score, numa_nodes, scattered, uncore_caches};
+use super::memory::MemoryStatus;
+use super::node::Link;
 use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
-use super::status::cpus::live_score;
-use super::status::{ConfigStatus, CpuStatus, DomainStatus, MemoryStatus};
-use cpuset::CpuSet;
-use ledger::{ContainerCounts, MoveOutcome, MoveReason, Occasion, Stance, View};
+use super::snapshot::{Node, Snapshot};
+use crate::{exclusivity, verify};
+use ledger::{ContainerCounts, Figures, MoveOutcome, MoveReason, Occasion, Stance};
 use noise::{Kind, Visibility};
 use placement::quality::LiveScore;
 use std::fmt::Display;
@@ -22,22 +23,24 @@ use wording::printable;
 /// The media type of [`text()`], with the version of the format.
 pub(crate) const MEDIA_TYPE: &str = "text/plain; version=0.0.4";
 
-pub(crate) fn text(view: &NodeView) -> String {
+pub(crate) fn text(snapshot: &Snapshot) -> String {
     let mut families = Families::default();
-    families.build(&view.link);
-    if let Ok(node) = &view.node {
-        families.kubelet(&node.view, &node.own.counters);
-        families.decisions(&node.own.counters);
-        families.moves(&node.view);
-        families.alignment(&node.view);
-        families.drifts(&node.own);
-        families.exclusivity(node);
-        families.interrupts(&node.own.quiet);
-        families.noise(&view.noise);
-        families.cpus(&node.view, node.own.foreign());
-        families.memory(&node.view, &node.own.counters);
+    families.build(&snapshot.runtime);
+    if let Some(node) = &snapshot.node {
+        let parts = &node.parts;
+        families.kubelet(node);
+        families.decisions(&parts.counters);
+        families.moves(&node.figures);
+        families.alignment(node);
+        families.drifts(&parts.drift);
+        families.exclusivity(&parts.exclusivity, &node.figures);
+        families.checkpoint(node);
+        families.interrupts(&parts.quiet);
+        families.noise(&node.noise);
+        families.cpus(node);
+        families.memory(node.memory.as_ref(), &parts.counters);
         families.settings(node);
-        families.reloads(&node.own.config);
+        families.reloads(&parts.config_source);
     }
     families.0
 }
@@ -100,21 +103,22 @@ impl Families {
     }
 
     /// The metrics that a kubelet has, too.
-    fn kubelet(&mut self, view: &View, counters: &Counters) {
+    fn kubelet(&mut self, node: &Node) {
+        let (counters, cpus) = (&node.parts.counters, &node.figures.cpus);
         let help = "The number of cpu core allocations which required pinning.";
         self.counter("kubelet_cpu_manager_pinning_requests_total", help, counters.pinning_requests);
         let help = "The number of cpu core allocations which required pinning failed.";
         self.counter("kubelet_cpu_manager_pinning_errors_total", help, counters.pinning_errors);
         // Like the kubelet's: without reserved CPUs and without those that an ended container's pod
         // may use again.
-        let pool = view.free.len() * 1000;
+        let pool = cpus.free.len() * 1000;
         let help = "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.";
         self.gauge("kubelet_cpu_manager_shared_pool_size_millicores", help, pool);
         let help =
             "The total number of CPUs exclusively allocated to containers running on this node";
-        let exclusive = view.exclusive.len();
+        let exclusive = cpus.exclusive.len();
         self.gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", help, exclusive);
-        let nodes = DomainStatus::numa_nodes(view);
+        let nodes = numa_nodes(&node.machine, cpus);
         let allocated = nodes.iter().map(|node| (node.id, node.exclusive.len()));
         let help = "Number of CPUs allocated per NUMA node";
         let samples = by("numa_node", allocated);
@@ -167,29 +171,35 @@ impl Families {
         self.counter("nri_cpu_manager_container_updates_total", help, counters.updates);
     }
 
-    fn moves(&mut self, view: &View) {
+    fn moves(&mut self, figures: &Figures) {
         // The ledger has no entry for a reason that has not occurred.
         let moves = MoveReason::ALL
-            .map(|reason| (reason.name(), view.moves.get(&reason).copied().unwrap_or(0)));
+            .map(|reason| (reason.name(), figures.moves.get(&reason).copied().unwrap_or(0)));
         let help = "Containers that were moved to other CPUs while they ran, by reason.";
         self.counters("nri_cpu_manager_moves_total", help, by("reason", moves));
+        let rebalance = figures.rebalance.as_ref();
+        let totals = rebalance.map(|moves| moves.totals.clone()).unwrap_or_default();
         let kinds = Occasion::ALL
             .iter()
             .flat_map(|occasion| MoveOutcome::ALL.iter().map(move |outcome| (occasion, outcome)));
         let steps = kinds.map(|(occasion, outcome)| {
             let labels = [("occasion", occasion.name()), ("outcome", outcome.name())];
-            sample(&labels, view.rebalanced.of(*occasion, *outcome))
+            sample(&labels, totals.of(*occasion, *outcome))
         });
         let help = "Moves of running containers to better CPUs, by occasion and outcome.";
         self.counters("nri_cpu_manager_rebalance_moves_total", help, steps);
         let help = "CPUs that containers got by moves to better CPUs.";
-        self.counter("nri_cpu_manager_rebalance_cpus_total", help, view.rebalanced.cpus);
+        self.counter("nri_cpu_manager_rebalance_cpus_total", help, totals.cpus);
         let help = "Containers that may move to better CPUs now.";
-        self.gauge("nri_cpu_manager_rebalance_moves_left", help, view.moves_left);
+        self.gauge(
+            "nri_cpu_manager_rebalance_moves_left",
+            help,
+            rebalance.map_or(0, |moves| moves.moves_left),
+        );
     }
 
     /// The placement quality of containers that have not ended.
-    fn alignment(&mut self, view: &View) {
+    fn alignment(&mut self, node: &Node) {
         let LiveScore {
             containers,
             fit_one_uncore_cache,
@@ -198,7 +208,7 @@ impl Families {
             excess_numa_nodes,
             shared_cores,
             samples: _,
-        } = live_score(view);
+        } = live_score(&node.machine, node.containers.iter().map(|one| &one.view));
         let help = "Containers with exclusive CPUs that exist: all, those no larger than the largest uncore cache, and those of them in one.";
         let counts = [
             ("all", containers),
@@ -213,7 +223,7 @@ impl Families {
         self.gauge("nri_cpu_manager_split_cores", help, shared_cores);
     }
 
-    fn drifts(&mut self, own: &OwnFigures) {
+    fn drifts(&mut self, own: &verify::Figures) {
         let help = "Times that something was set otherwise than decided, by kind.";
         self.counters("nri_cpu_manager_drifts_total", help, by("kind", &own.drifts));
         let repairs = own
@@ -235,37 +245,39 @@ impl Families {
         let help = "Times that a check pass found a container which the runtime was still about to change.";
         self.counter("nri_cpu_manager_late_findings_total", help, own.times_late);
         let help = "How long the runtime takes to change a container, on the average of late; 0 before that was measured.";
-        let takes = own.change_takes.unwrap_or_default().as_secs_f64();
+        let takes = own.change_seconds.unwrap_or_default();
         self.gauge("nri_cpu_manager_runtime_change_seconds", help, takes);
     }
 
-    fn exclusivity(&mut self, node: &NodeFigures) {
-        let own = &node.own;
+    fn exclusivity(&mut self, own: &exclusivity::Figures, figures: &Figures) {
         let help = "Times that the kernel made no partition for a container; cgroups keep others off its CPUs instead.";
         self.counter("nri_cpu_manager_partition_refusals_total", help, own.partition_refusals);
-        let writable = u8::from(own.cannot_write_groups.is_none());
+        let writable = u8::from(own.cannot_write.is_none());
         let help =
             "Whether control groups can be written; if not, the runtime alone can repair drifts.";
         self.gauge("nri_cpu_manager_cgroups_writable", help, writable);
         let help = "Times that a control group could not be written.";
-        self.counter("nri_cpu_manager_cgroup_write_errors_total", help, own.group_write_errors);
+        self.counter("nri_cpu_manager_cgroup_write_errors_total", help, own.write_errors);
         let help = "Writes of the shared pool into the groups above containers.";
         self.counter("nri_cpu_manager_pool_writes_total", help, own.pool_writes);
         let help = "Whether the runtime keeps exclusivity though groups were to.";
         self.gauge(
             "nri_cpu_manager_exclusivity_fallback",
             help,
-            u8::from(node.given_up().is_some()),
+            u8::from(own.given_up(figures.mechanism).is_some()),
         );
         let help = "Cgroups that cannot be relied on at present: those below are bound one by one.";
         self.gauge("nri_cpu_manager_distrusted_cgroups", help, own.distrusted_cgroups.len());
         let help =
             "Pods that the runtime keeps off exclusive CPUs though cgroups do so for others.";
         self.gauge("nri_cpu_manager_unbound_pods", help, own.unbound_pods.len());
-        let errors = own.counters.checkpoint_errors;
+    }
+
+    fn checkpoint(&mut self, node: &Node) {
+        let errors = node.parts.counters.checkpoint_errors;
         let help = "Times that the checkpoint could not be written.";
         self.counter("nri_cpu_manager_checkpoint_errors_total", help, errors);
-        let current = u8::from(own.checkpoint_error.is_none());
+        let current = u8::from(node.parts.checkpoint.error.is_none());
         let help = "Whether the last write of the checkpoint succeeded.";
         self.gauge("nri_cpu_manager_checkpoint_current", help, current);
     }
@@ -321,10 +333,11 @@ impl Families {
         self.gauges("nri_cpu_manager_noise_visibility", help, by("visibility", threads));
     }
 
-    fn cpus(&mut self, view: &View, foreign: CpuSet) {
-        let cpus = CpuStatus::of(view, foreign);
+    fn cpus(&mut self, node: &Node) {
+        let figures = &node.figures;
+        let cpus = &figures.cpus;
         let states = [
-            ("exclusive", view.exclusive),
+            ("exclusive", cpus.exclusive),
             ("free", cpus.free),
             ("isolated", cpus.isolated),
             ("isolated_free", cpus.isolated_free),
@@ -336,9 +349,13 @@ impl Families {
         let help = "CPUs by state; one may be in several.";
         self.gauges("nri_cpu_manager_cpus", help, by("state", states));
         let help = "CPUs of other programs' cpuset partitions, which no container can run on.";
-        self.gauge("nri_cpu_manager_foreign_partition_cpus", help, cpus.foreign.len());
-        let caches = DomainStatus::uncore_caches(view);
-        let nodes = DomainStatus::numa_nodes(view);
+        self.gauge(
+            "nri_cpu_manager_foreign_partition_cpus",
+            help,
+            node.parts.exclusivity.foreign().len(),
+        );
+        let caches = uncore_caches(&node.machine, cpus);
+        let nodes = numa_nodes(&node.machine, cpus);
         let help = "CPUs of an uncore cache that could become exclusive now.";
         let free = by("uncore_cache", caches.iter().map(|cache| (cache.id, cache.free.len())));
         self.gauges("nri_cpu_manager_uncore_cache_free_cpus", help, free);
@@ -352,23 +369,23 @@ impl Families {
         let help = "CPUs of a NUMA node that are exclusive.";
         let exclusive = by("numa_node", nodes.iter().map(|node| (node.id, node.exclusive.len())));
         self.gauges("nri_cpu_manager_numa_node_exclusive_cpus", help, exclusive);
-        let scattered = [("numa_node", &nodes), ("uncore_cache", &caches)];
-        let scattered = scattered
-            .map(|(boundary, domains)| (boundary, DomainStatus::fragmentation(view, domains)));
+        let by_boundary = [("numa_node", &nodes), ("uncore_cache", &caches)];
+        let by_boundary = by_boundary.map(|(name, domains)| (name, scattered(cpus, domains)));
         let help = "How scattered free CPUs are: 0 as close together as so many can be, towards 1 in ever smaller pieces.";
-        self.gauges("nri_cpu_manager_fragmentation", help, by("boundary", scattered));
-        let ContainerCounts { exclusive, shared, reserved } = view.container_counts();
+        self.gauges("nri_cpu_manager_fragmentation", help, by("boundary", by_boundary));
+        let ContainerCounts { exclusive, shared, reserved } =
+            ContainerCounts::of(node.containers.iter().map(|one| &one.view));
         let containers = [("exclusive", exclusive), ("reserved", reserved), ("shared", shared)];
         let help = "Containers that exist, by where they run.";
         self.gauges("nri_cpu_manager_containers", help, by("state", containers));
-        self.gauge("nri_cpu_manager_pods", "Pods that exist.", view.pods);
+        self.gauge("nri_cpu_manager_pods", "Pods that exist.", figures.pods);
         let help = "Pods that wait for exclusive CPUs after several refusals for lack of CPUs.";
-        self.gauge("nri_cpu_manager_pods_lacking_cpus", help, view.pods_lacking_cpus);
+        self.gauge("nri_cpu_manager_pods_lacking_cpus", help, figures.pods_lacking_cpus);
     }
 
     /// Nothing where memory is not counted.
-    fn memory(&mut self, view: &View, counters: &Counters) {
-        let Some(memory) = MemoryStatus::of(view) else { return };
+    fn memory(&mut self, memory: Option<&MemoryStatus>, counters: &Counters) {
+        let Some(memory) = memory else { return };
         let help = "The number of memory pages allocations which required pinning.";
         let requests = counters.memory_requests;
         self.counter("kubelet_memory_manager_pinning_requests_total", help, requests);
@@ -396,9 +413,9 @@ impl Families {
         self.gauges("nri_cpu_manager_memory_fragmentation", help, scattered);
     }
 
-    fn settings(&mut self, node: &NodeFigures) {
-        let config = ConfigStatus::in_force(node);
-        let reserved = node.view.settings.placement.reserved.to_string();
+    fn settings(&mut self, node: &Node) {
+        let config = &node.config;
+        let reserved = node.figures.cpus.reserved.to_string();
         let labels = [
             ("cpu_manager_policy", config.cpu_manager_policy.as_str()),
             ("cpu_manager_policy_options", &config.cpu_manager_policy_options),
@@ -411,11 +428,12 @@ impl Families {
         ];
         let help = "Always 1; the configuration in force is in the labels.";
         self.gauges("nri_cpu_manager_config_info", help, [sample(&labels, 1)]);
-        let nothing = u8::from(node.own.config.nothing_to_assign.is_some());
+        let nothing = u8::from(node.parts.config_source.nothing_to_assign.is_some());
         let help = "Whether all CPUs of the machine are reserved, so that no container gets exclusive ones.";
         self.gauge("nri_cpu_manager_nothing_to_assign", help, nothing);
         let stances = [Stance::Assign, Stance::Refuse, Stance::Observe];
-        let stances = stances.map(|stance| (stance.name(), u8::from(node.view.stance == stance)));
+        let stances =
+            stances.map(|stance| (stance.name(), u8::from(node.figures.stance == stance)));
         let help = "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.";
         self.gauges("nri_cpu_manager_stance", help, by("stance", stances));
     }
@@ -505,7 +523,7 @@ mod tests {
             let ledger = Ledger::new(topology.clone(), settings, Vec::new());
             let mut families = Families::default();
             let counters = Counters { memory_requests: 3, ..Counters::default() };
-            families.memory(&ledger.view(), &counters);
+            families.memory(MemoryStatus::of(&ledger.view()).as_ref(), &counters);
             families.0
         };
         assert_eq!(text(None), "");

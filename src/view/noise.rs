@@ -1,28 +1,28 @@
 //! [`NoiseFigures`]: what ran or fired on exclusive CPUs besides their containers. [`Watched`] says whose
 //! CPUs those are.
 
-use super::status::{ConfigStatus, ContainerStatus, full_name};
+use super::snapshot::full_name;
 use cpuset::{CgroupPath, CpuSet, PartitionType};
-use ledger::Mechanism;
+use ledger::{ContainerView, Mechanism, Phase};
 use noise::{
     ContainerNoise, CpuNoise, InForce, Kind, NoiseReport, Owner, PartitionInForce, Verdict,
 };
 use quiet::InterruptMode;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Only a running container has a cgroup of its own that keeps others off its CPUs. One that is created
-/// has no process yet, and one that has ended keeps its CPUs without using them.
-const RUNNING: &str = "running";
 /// How many findings status and page show of each container.
 const MOST_FINDINGS: usize = 3;
 
 /// What the daemon has observed.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoiseFigures {
     /// In the last minute, without what is expected; `None` without exclusive CPUs, and before there are
     /// two samples.
     pub recent: Option<NoiseReport>,
     /// Since the start, by CPU, with what is expected.
+    #[serde(skip)]
     pub totals: BTreeMap<usize, NoiseTotals>,
     /// Why nothing can be observed, and what to do.
     pub obstacle: Option<String>,
@@ -109,22 +109,25 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    /// Of containers on a node with this mechanism and type of partitions.
     pub(crate) fn of<'a>(
-        containers: impl IntoIterator<Item = &'a ContainerStatus>,
-        config: &ConfigStatus,
+        containers: impl IntoIterator<Item = &'a ContainerView>,
+        mechanism: Mechanism,
+        partition: PartitionType,
     ) -> Watched {
         let mut watched = Watched::default();
-        for one in containers.into_iter().filter(|one| one.state == RUNNING) {
-            let in_force = in_force(one, config);
-            let cgroup = one.cgroup.as_deref().and_then(CgroupPath::new);
+        // Only a running container has a cgroup of its own that keeps others off its CPUs. One that is created
+        // has no process yet, and one that has ended keeps its CPUs without using them.
+        for one in containers.into_iter().filter(|one| one.phase == Phase::Running) {
+            let in_force = in_force(one, mechanism, partition);
             if !one.own_pool.is_empty() {
-                let pod = full_name(&one.namespace, &one.pod, "");
-                let group = cgroup.as_ref().and_then(CgroupPath::parent);
-                watched.add(format!("{pod} (own pool)"), group, one.own_pool, in_force);
+                let pod = full_name(&one.pod.namespace, &one.pod.name, "");
+                let group = one.cgroup.as_ref().and_then(CgroupPath::parent);
+                watched.add(format!("{pod} (own pool)"), group, *one.own_pool, in_force);
             }
-            if one.exclusive {
-                let cpus = (one.cpus - one.shared) | one.idle;
-                watched.add(one.full_name(), cgroup, cpus, in_force);
+            if let Some(exclusive) = one.exclusive {
+                let name = full_name(&one.pod.namespace, &one.pod.name, &one.name);
+                watched.add(name, one.cgroup.clone(), exclusive | *one.idle, in_force);
             }
         }
         watched
@@ -142,18 +145,13 @@ impl Watched {
     }
 }
 
-fn in_force(container: &ContainerStatus, config: &ConfigStatus) -> InForce {
-    let partitions = Mechanism::Partitions.to_string();
+fn in_force(container: &ContainerView, mechanism: Mechanism, kind: PartitionType) -> InForce {
     // A container in an own pool has no mechanism of its own, and no partition.
-    let partition = if container.mechanism.as_ref() == Some(&partitions) {
-        let kinds = PartitionType::ALL.into_iter();
-        let kind = kinds.into_iter().find(|kind| kind.name() == config.own.cpuset_partition);
-        PartitionInForce::Of(kind.unwrap_or_default())
-    } else if config.exclusivity == partitions {
-        PartitionInForce::Missing
-    } else {
-        PartitionInForce::Unused
+    let own = container.exclusive.map(|_| container.enforced_by);
+    let partition = match (own, mechanism) {
+        (Some(Mechanism::Partitions), _) => PartitionInForce::Of(kind),
+        (_, Mechanism::Partitions) => PartitionInForce::Missing,
+        _ => PartitionInForce::Unused,
     };
-    let interrupts = container.quiet.as_ref().map(|quiet| quiet.interrupts.as_str());
-    InForce { partition, interrupts_away: interrupts == Some(InterruptMode::Away.name()) }
+    InForce { partition, interrupts_away: container.interrupts == InterruptMode::Away }
 }

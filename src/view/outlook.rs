@@ -102,7 +102,12 @@ impl Outlook {
             own(now).is_empty() && own(then).is_empty() && now.runs_on != then.runs_on
         };
         let shared_containers = pairs.iter().filter(moved).count();
-        Outlook::with(after, assignments, (before.pool, after.pool), shared_containers)
+        Outlook::with(
+            after,
+            assignments,
+            (before.figures.cpus.shared, after.figures.cpus.shared),
+            shared_containers,
+        )
     }
 
     /// What `uninstall` would change, with or without `--containers`. `bound` says whether cgroups keep containers off
@@ -117,10 +122,10 @@ impl Outlook {
                 assignments.push(AssignmentReport::of(one, AssignmentEffect::Unprotected { to }));
             }
         }
-        let then = if bound || containers { online } else { view.pool };
+        let then = if bound || containers { online } else { view.figures.cpus.shared };
         let moved = |one: &&ContainerView| own(one).is_empty() && *one.runs_on != then;
         let shared_containers = view.containers.iter().filter(moved).count();
-        Outlook::with(view, assignments, (view.pool, then), shared_containers)
+        Outlook::with(view, assignments, (view.figures.cpus.shared, then), shared_containers)
     }
 
     fn with(
@@ -133,7 +138,7 @@ impl Outlook {
         Outlook {
             node: None,
             overrides: Vec::new(),
-            stance: view.stance.name().to_owned(),
+            stance: view.figures.stance.name().to_owned(),
             assignments,
             shared_now,
             shared_then,

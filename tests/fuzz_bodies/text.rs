@@ -7,7 +7,7 @@ use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named,
 use nri_cpu_manager::checkpoint::{self, SavedClaims};
 use nri_cpu_manager::config::{Config, ConfigError, FromKubelet, NodeIdentity, from_kubelet};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::view::status::{ConfigStatus, OwnSettings};
+use nri_cpu_manager::view::config::{ConfigStatus, OwnSettings};
 use std::str;
 
 /// The kernel's list format: a parsed set is printed and parsed as the same set.

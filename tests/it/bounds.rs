@@ -260,7 +260,7 @@ const ROWS: &[Row] = &[
         memory: ("256 KiB, and the answers", Sum(&[32 * (8 << 10)])),
     },
     Row {
-        input: "threads and their cgroups, for [noise](status.md#noise-on-exclusive-cpus)",
+        input: "threads and their cgroups, for [noise](troubleshooting.md#noise-on-exclusive-cpus)",
         bounds: &[
             bound(
                 "2,048 threads of one cgroup",

@@ -5,7 +5,6 @@ use crate::support::events::{create, local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::{ContainerId, SandboxId};
 use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Qos};
-use nri_cpu_manager::view::status::ContainerStatus;
 use placement::memory_manager::MemoryKind;
 use std::path::Path;
 use topology::synthetic::Machine;
@@ -71,18 +70,18 @@ async fn an_own_pool_is_shown_and_explained() {
         let node = daemon.status().await.node.unwrap();
         // In order of their names.
         let [half, own] = &node.containers[..] else { panic!("{:?}", node.containers) };
-        assert_eq!((half.exclusive, half.own_pool.len()), (false, 4));
-        assert_eq!(half.cpus, half.own_pool);
+        assert_eq!((half.exclusive, half.own_pool.len()), (None, 4));
+        assert_eq!(half.runs_on, half.own_pool);
         assert!(half.pool_badge.is_some() && half.badge.is_none());
-        assert_eq!((own.exclusive, own.own_pool.len()), (true, 0));
-        assert_eq!((node.cpus.exclusive & half.own_pool).len(), 4);
+        assert_eq!((own.exclusive_cpus().len(), own.own_pool.len()), (2, 0));
+        assert_eq!((node.figures.cpus.exclusive & *half.own_pool).len(), 4);
         let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
         println!("{text}");
         has(&text, &["podLevelResources own-pool", "  own pool  "]);
         let text = command(&daemon.paths.state_dir, &["explain", "a"]).await.unwrap();
         println!("{text}");
         let shares = format!("It shares CPUs {} with containers of its pod only", half.own_pool);
-        let all = half.own_pool | own.cpus;
+        let all = *half.own_pool | own.exclusive_cpus();
         let chosen = format!("All CPUs of its pod were chosen together: CPUs {all}.");
         has(&text, &[&shares, &chosen, "It requests 2 whole CPUs in a Guaranteed pod"]);
         assert!(!text.contains("no longer exists"), "{text}");
@@ -161,8 +160,11 @@ async fn caches_are_counted_in_cores_if_siblings_stay_idle() {
         let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
         has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle: SMT siblings"]);
         let node = daemon.status().await.node.unwrap();
-        let ContainerStatus { cpus, idle, .. } = node.containers[0];
-        assert_eq!([cpus, idle].map(|cpus| cpus.to_string()), ["2,4,6,8", "3,5,7,9"]);
+        let one = &node.containers[0];
+        assert_eq!(
+            [one.exclusive_cpus(), *one.idle].map(|cpus| cpus.to_string()),
+            ["2,4,6,8", "3,5,7,9"]
+        );
 
         let machine = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };
         let policy = "topologyManagerPolicy: single-numa-node\n";

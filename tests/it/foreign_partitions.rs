@@ -6,7 +6,7 @@ use clap::Parser;
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::snapshot::Snapshot;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -54,13 +54,12 @@ async fn status(daemon: &Daemon, format: &str) -> String {
 
 /// Each foreign partition as "CGROUP CPUS"; then the online CPUs, and the pool.
 async fn partitions(daemon: &Daemon) -> Vec<String> {
-    let status: Status = serde_json::from_str(&status(daemon, "json").await).unwrap();
-    let node = status.node.unwrap();
-    let named = node.foreign_partitions.iter();
+    let snapshot: Snapshot = serde_json::from_str(&status(daemon, "json").await).unwrap();
+    let node = snapshot.node.unwrap();
+    let foreign = &node.parts.exclusivity.foreign_partitions;
+    let named = foreign.iter();
     let mut lines: Vec<String> = named.map(|(group, cpus)| format!("{group} {cpus}")).collect();
-    let all = node.foreign_partitions.values().copied().collect();
-    assert_eq!(node.cpus.foreign, all);
-    lines.extend([node.cpus.online.to_string(), node.cpus.shared.to_string()]);
+    lines.extend([node.figures.cpus.online.to_string(), node.figures.cpus.shared.to_string()]);
     lines
 }
 
@@ -89,7 +88,7 @@ async fn cpus_of_foreign_partitions_are_neither_exclusive_nor_shared() {
             ["admin 14-15", "system.slice/rt.service 4-5", "0-3,6-13", "0-1,8-13"]
         );
         let text = status(&daemon, "text").await;
-        let line = "  foreign 4-5: cpuset partition system.slice/rt.service of another program\n";
+        let line = "foreign 4-5: cpuset partition system.slice/rt.service of another program\n";
         assert!(text.contains(line), "{text}");
 
         // The partition changes right before a creation.

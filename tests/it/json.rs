@@ -42,7 +42,7 @@ async fn documents_have_the_names_of_their_version() {
             (
                 "status",
                 ask(&["status"]).await,
-                "version plugin_version node_name at ready obstacles runtime node",
+                "version plugin_version node_name at ready health runtime node",
             ),
             (
                 "explain",

@@ -6,28 +6,28 @@ use crate::support::events::{create, local};
 use crate::support::logged::warnings;
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::ContainerId;
-use ledger::{Admission, Event, Qos};
+use ledger::{Admission, Event, MoveReason, Qos, Stance};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::edge::Response;
 use nri_cpu_manager::serve::endpoint;
-use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::config_state::ConfigState;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::status::{ConfigSourceStatus, ContainerStatus};
+use nri_cpu_manager::view::snapshot::{Container, Snapshot};
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// As on a terminal of the usual width, without colour.
-const PLAIN: Style = Style { width: 80, colour: false };
+/// Wide enough for every line.
+const WIDE: Style = Style { width: 400, colour: false };
 
 /// Longer than any change takes, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for a status for which this holds.
-async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Status) -> bool) -> Status {
+async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Snapshot) -> bool) -> Snapshot {
     let change = async {
         loop {
             let status = daemon.status().await;
@@ -43,16 +43,26 @@ async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Status) -> bool) -> Stat
     }
 }
 
-fn source(status: &Status) -> &ConfigSourceStatus {
-    &status.node.as_ref().unwrap().config_source
+fn source(status: &Snapshot) -> &ConfigState {
+    &status.node.as_ref().unwrap().parts.config_source
 }
 
-fn rejected(status: &Status) -> bool {
-    source(status).state == "rejected"
+fn rejected(status: &Snapshot) -> bool {
+    source(status).fault.is_some()
 }
 
-fn reserved(status: &Status) -> String {
-    status.node.as_ref().unwrap().cpus.reserved.to_string()
+fn in_force(status: &Snapshot) -> bool {
+    source(status).fault.is_none() && source(status).waiting.is_empty()
+}
+
+/// The line of the fault, and what it says.
+fn fault(status: &Snapshot) -> (Option<usize>, &str) {
+    let fault = source(status).fault.as_ref().unwrap();
+    (fault.line, &fault.why)
+}
+
+fn reserved(status: &Snapshot) -> String {
+    status.node.as_ref().unwrap().figures.cpus.reserved.to_string()
 }
 
 /// The updates of existing containers in the next answer that can carry them.
@@ -119,7 +129,7 @@ async fn a_change_is_applied_and_moves_no_container_needlessly() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-1,6-7").await;
         let node = status.node.unwrap();
-        assert_eq!(node.cpus.shared.to_string(), "8-15");
+        assert_eq!(node.figures.cpus.shared.to_string(), "8-15");
         has(&node.config.cpu_manager_policy_options, &["strict-cpu-reservation", "full-pcpus-only"]);
         assert_eq!(sent(&daemon).await, ["id-web 8-15"]);
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
@@ -131,7 +141,7 @@ async fn a_change_is_applied_and_moves_no_container_needlessly() {
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n{KUBELET}"
         ));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
-        assert_eq!(status.node.unwrap().moves.get("reserved"), Some(&1));
+        assert_eq!(status.node.unwrap().figures.moves.get(&MoveReason::Reserved), Some(&1));
         // Neither is sent before the claim is on disk.
         let mut moved = sent(&daemon).await;
         while moved.is_empty() {
@@ -143,7 +153,7 @@ async fn a_change_is_applied_and_moves_no_container_needlessly() {
 
         // With policy none, containers keep their CPUs, and new ones get none.
         daemon.swap_config(KUBELET);
-        let none = |status: &Status| {
+        let none = |status: &Snapshot| {
             status.node.as_ref().unwrap().config.cpu_manager_policy == "none"
         };
         until(&daemon, none).await;
@@ -163,16 +173,15 @@ async fn an_invalid_file_changes_nothing_and_is_reported_everywhere() {
         daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
         daemon.swap_config("cpuManagerPolicy: static\n\nreservedSystemCPUs: \"0-99\"\n");
         let status = until(&daemon, rejected).await;
-        let fault = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online CPUs: 0-15. Nothing was changed";
-        let from = source(&status);
-        has(from.error.as_deref().unwrap(), &[fault]);
-        assert_eq!(from.error_line, Some(3));
-        assert_eq!((status.ready, &*reserved(&status)), (true, "0-1"));
-        has(&status::text(&status, PLAIN), &["REJECTED, the last valid configuration stays in force: ", fault]);
+        let why = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online CPUs: 0-15. Nothing was changed";
+        has(fault(&status).1, &[why]);
+        assert_eq!(fault(&status).0, Some(3));
+        assert_eq!((status.health.is_ready(), &*reserved(&status)), (true, "0-1"));
+        has(&status::text(&status, WIDE, false), &["warning: config: configuration rejected, the last good one stays in force: ", why]);
         for path in ["/healthz", "/readyz"] {
             let (code, body) = get(address, path).await;
             assert_eq!(code, 200);
-            has(&body, &["ok\nwarning: configuration rejected, the last good one stays in force", fault]);
+            has(&body, &["ok\nwarning: configuration rejected, the last good one stays in force", why]);
         }
         let (_, metrics) = get(address, "/metrics").await;
         has(
@@ -189,16 +198,16 @@ async fn an_invalid_file_changes_nothing_and_is_reported_everywhere() {
 
         // Another invalid file, then a missing one.
         daemon.swap_config("cpuManagerPolicy: sttic\n");
-        let status = until(&daemon, |status| source(status).error_line == Some(1)).await;
-        has(source(&status).error.as_deref().unwrap(), &["did you mean static?"]);
+        let status = until(&daemon, |status| fault(status).0 == Some(1)).await;
+        has(fault(&status).1, &["did you mean static?"]);
         let file = daemon.paths.config.as_deref().unwrap();
         fs::remove_file(file).unwrap();
-        let status = until(&daemon, |status| source(status).error_line.is_none()).await;
-        has(source(&status).error.as_deref().unwrap(), &["config.yaml", "No such file"]);
+        let status = until(&daemon, |status| fault(status).0.is_none()).await;
+        has(fault(&status).1, &["config.yaml", "No such file"]);
 
         // The repaired file equals the configuration in force.
         fs::write(file, CONFIG).unwrap();
-        until(&daemon, |status| source(status).state == "in_force").await;
+        until(&daemon, in_force).await;
         assert_eq!(get(address, "/readyz").await, (200, "ok\n".to_owned()));
         let (_, metrics) = get(address, "/metrics").await;
         has(
@@ -222,15 +231,15 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
         let address = listen(&daemon).await;
         let more = "strict: true\nexclusivity: runtime\ncpusetPartition: isolated\n";
         daemon.swap_config(&format!("{}{more}", CONFIG.replace("0-1", "0-3")));
-        let status = until(&daemon, |status| source(status).state == "restart_needed").await;
+        let status = until(&daemon, |status| !source(status).waiting.is_empty()).await;
         let waiting = ["exclusivity", "cpusetPartition", "strict"];
-        assert_eq!(source(&status).waiting_for_restart, waiting);
+        assert_eq!(source(&status).waiting, waiting);
         let config = &status.node.as_ref().unwrap().config;
         assert_eq!((config.strict, &*config.exclusivity), (false, "runtime"));
         assert_eq!(reserved(&status), "0-3");
         has(
-            &status::text(&status, PLAIN),
-            &["\n          restart the plugin to apply exclusivity, cpusetPartition, strict\n"],
+            &status::text(&status, WIDE, false),
+            &["\nwarning: config: configuration changed, restart the plugin to apply exclusivity, cpusetPartition, strict\n"],
         );
         let (_, metrics) = get(address, "/metrics").await;
         has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);
@@ -240,12 +249,12 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
         );
 
         daemon.swap_config(CONFIG);
-        until(&daemon, |status| source(status).state == "in_force").await;
+        until(&daemon, in_force).await;
         // A configuration with which the plugin could not start is rejected at once.
         daemon.swap_config(&format!("{CONFIG}exclusivity: kernel\n"));
         let status = until(&daemon, rejected).await;
-        assert_eq!(source(&status).error_line, Some(4));
-        has(source(&status).error.as_deref().unwrap(), &["the kernel cannot enforce exclusivity"]);
+        assert_eq!(fault(&status).0, Some(4));
+        has(fault(&status).1, &["the kernel cannot enforce exclusivity"]);
     })
     .await;
 }
@@ -259,15 +268,15 @@ async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
         let kubelet = daemon.paths.state_dir.parent().unwrap().join("kubelet");
         fs::create_dir(&kubelet).unwrap();
         fs::write(kubelet.join("cpu_manager_state"), STATIC).unwrap();
-        let stance = |stance: &'static str| {
-            move |status: &Status| status.node.as_ref().unwrap().stance == stance
+        let stance = |stance: Stance| {
+            move |status: &Snapshot| status.node.as_ref().unwrap().figures.stance == stance
         };
         let base = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
         let with_kubelet = format!("{base}kubeletStateDir: {}\n", kubelet.display());
         daemon.swap_config(&with_kubelet);
-        until(&daemon, stance("refuse")).await;
+        until(&daemon, stance(Stance::Refuse)).await;
         daemon.swap_config(&format!("{with_kubelet}mode: observe\n"));
-        until(&daemon, stance("observe")).await;
+        until(&daemon, stance(Stance::Observe)).await;
         let mut named = create("k", Qos::Guaranteed, 4000);
         if let Admission::Create { container, .. } = &mut named {
             container.cpus = "8-11".parse().ok();
@@ -279,7 +288,7 @@ async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
         daemon.swap_config(CONFIG);
         let saved = daemon.paths.state_dir.join("checkpoint.json");
         // The file follows the status.
-        until(&daemon, |status| stance("assign")(status) && saved.exists()).await;
+        until(&daemon, |status| stance(Stance::Assign)(status) && saved.exists()).await;
         assert_eq!(on_disk(&daemon), ["k 8-11"]);
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "12-13");
     })
@@ -291,8 +300,8 @@ async fn the_plugin_follows_the_kubelet_that_the_changed_file_names() {
 async fn a_node_observes_enforces_and_observes_again() {
     local(async {
         let daemon = ObservedDaemon::following(&format!("{CONFIG}mode: observe\n")).await;
-        let stance = |stance: &'static str| {
-            move |status: &Status| status.node.as_ref().unwrap().stance == stance
+        let stance = |stance: Stance| {
+            move |status: &Snapshot| status.node.as_ref().unwrap().figures.stance == stance
         };
         for name in ["a", "b"] {
             let created = daemon.event(create(name, Qos::Guaranteed, 2000)).await.unwrap();
@@ -302,14 +311,14 @@ async fn a_node_observes_enforces_and_observes_again() {
         assert_eq!(daemon.event(create("c", Qos::Guaranteed, 20_000)).await.unwrap().setting, None);
         let status = daemon.status().await;
         let node = status.node.as_ref().unwrap();
-        let exclusive = |one: &ContainerStatus| if one.exclusive { one.cpus.to_string() } else { String::new() };
+        let exclusive = |one: &Container| one.exclusive_cpus().to_string();
         let cpus: Vec<String> = node.containers.iter().map(exclusive).collect();
         assert_eq!(cpus, ["2-3", "4-5", ""]);
         assert_eq!(sent(&daemon).await, [""; 0]);
         let state_dir = &daemon.paths.state_dir;
         has(
             &command(state_dir, &["status"]).await.unwrap(),
-            &["stance:   observe: mode: observe: the plugin changes nothing, and shows what it would decide\n"],
+            &["warning: stance: mode: observe: the plugin changes nothing, and shows what it would decide\n"],
         );
         has(
             &command(state_dir, &["explain", "b"]).await.unwrap(),
@@ -321,14 +330,14 @@ async fn a_node_observes_enforces_and_observes_again() {
         );
 
         daemon.swap_config(CONFIG);
-        until(&daemon, stance("assign")).await;
+        until(&daemon, stance(Stance::Assign)).await;
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
         let mut set = sent(&daemon).await;
         set.sort();
         assert_eq!(set, ["id-a 2-3", "id-b 4-5", "id-c 0-1,6-15"]);
 
         daemon.swap_config(&format!("{CONFIG}mode: observe\n"));
-        until(&daemon, stance("observe")).await;
+        until(&daemon, stance(Stance::Observe)).await;
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
         assert_eq!(daemon.event(create("d", Qos::Guaranteed, 2000)).await.unwrap().setting, None);
         assert_eq!(sent(&daemon).await, [""; 0]);
@@ -344,11 +353,11 @@ async fn changed_overrides_for_the_node_are_applied() {
             format!("{CONFIG}nodes:\n- names: [{name}]\n  reservedSystemCPUs: \"0-3\"\n")
         };
         daemon.swap_config(&with("other"));
-        until(&daemon, |status| source(status).error.is_none()).await;
+        until(&daemon, |status| source(status).fault.is_none()).await;
         daemon.swap_config(&with("\"no*\""));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(source(&status).overrides, [5]);
-        has(&status::text(&status, PLAIN), &[", with the override on line 5, read at "]);
+        has(&status::text(&status, WIDE, false), &[", with the override on line 5, read at "]);
     })
     .await;
 }

@@ -41,6 +41,7 @@ mod runner;
 mod simulate;
 mod simulate_live;
 mod small_machines;
+mod snapshot;
 mod status;
 #[allow(dead_code, reason = "other test programs use the rest")]
 #[path = "../support/mod.rs"]

@@ -434,7 +434,7 @@ async fn a_node_that_has_observed_is_installed_when_it_enforces() {
         let lines = logged(Level::Info, "synchronised with 4 pods");
         assert_eq!(lines.iter().filter(|line| **line == observed).count(), 2, "{lines:#?}");
         daemon.swap_config(CONFIG);
-        while daemon.status().await.node.unwrap().stance != "assign" {
+        while daemon.status().await.node.unwrap().figures.stance != ledger::Stance::Assign {
             sleep(Duration::from_millis(20)).await;
         }
         let lines = logged(Level::Info, "assigning CPUs from now on: ");

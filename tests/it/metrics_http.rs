@@ -153,7 +153,7 @@ fn counting_server() -> (SocketAddr, Arc<AtomicUsize>) {
             let (observer, mut observers) = questions();
             let pages = Worker::start("pages").unwrap();
             tokio::spawn(endpoint::serve(listener, observer, pages));
-            let health = Arc::new(Health { obstacles: Vec::new(), warnings: Vec::new() });
+            let health = Arc::new(Health::default());
             let mut beat = interval(Observers::BEAT);
             loop {
                 observers.beat(Arc::clone(&health));

@@ -425,7 +425,7 @@ fn a_pod_that_the_plugin_refuses_waits_for_a_departure_or_is_dropped() {
         run(&mut ledger, &workload, waiting, Some(end), &mut Checked);
         let claims: Vec<String> =
             ledger.claims().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
-        (claims.join(", "), ledger.view().pods)
+        (claims.join(", "), ledger.view().figures.pods)
     };
     // One CPU is left in the first node and two in the other: three, but not in one node.
     assert_eq!(simulated(NoRoom::Wait, 9_000), ("a 1-6, b 8-13".to_owned(), 3));

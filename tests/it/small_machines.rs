@@ -7,25 +7,27 @@ use ledger::{Admission, Event, Qos};
 use nri_cpu_manager::cli::doctor::DEFAULT_INSTALL;
 use nri_cpu_manager::cli::status::text;
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
+use nri_cpu_manager::view::snapshot::Snapshot;
 use std::fs;
 use std::time::Duration;
 use topology::synthetic::Machine;
 
-const PLAIN: Style = Style { width: 80, colour: false };
+/// Wide enough for every line.
+const WIDE: Style = Style { width: 400, colour: false };
 
 fn machine(cores: usize, threads: usize) -> Machine {
     Machine { cores, threads, ..Machine::default() }
 }
 
-fn nothing(status: &Status) -> &str {
-    status.node.as_ref().unwrap().nothing_to_assign.as_deref().unwrap_or_default()
+fn nothing(status: &Snapshot) -> &str {
+    let source = &status.node.as_ref().unwrap().parts.config_source;
+    source.nothing_to_assign.as_deref().unwrap_or_default()
 }
 
-fn in_force(status: &Status) -> (&str, String) {
+fn in_force(status: &Snapshot) -> (&str, String) {
     let node = status.node.as_ref().unwrap();
-    (&node.config.cpu_manager_policy, node.cpus.reserved.to_string())
+    (&node.config.cpu_manager_policy, node.figures.cpus.reserved.to_string())
 }
 
 /// Cores and threads, and the policy in force with the reserved CPUs: with SMT, one core.
@@ -47,11 +49,11 @@ async fn the_default_install_starts_on_machines_of_every_size() {
             let daemon = ObservedDaemon::connected_on(&machine, &config).await;
             let status = daemon.status().await;
             let shape = format!("{cores} cores with {threads} threads");
-            assert!(status.ready, "{shape}: {:?}", status.obstacles);
+            assert!(status.health.is_ready(), "{shape}: {:?}", status.health);
             assert_eq!(in_force(&status), (policy, reserved.to_owned()), "{shape}");
             let says = nothing(&status);
             assert_eq!(says.is_empty(), policy == "static", "{shape}: {says}");
-            let text = text(&status, PLAIN);
+            let text = text(&status, WIDE, false);
             assert!(text.contains(says), "{shape}: {text}");
             let created = daemon.event(create("a", Qos::Guaranteed, 1000)).await.unwrap();
             assert_eq!(created.setting.is_some(), policy == "static", "{shape}");
@@ -66,7 +68,7 @@ async fn strict_refuses_what_cannot_be_exclusive() {
         let config = format!("{DEFAULT_INSTALL}kubeletStateDir: \"\"\nstrict: true\n");
         let daemon = ObservedDaemon::connected_on(&machine(1, 1), &config).await;
         let status = daemon.status().await;
-        assert!(status.ready, "{:?}", status.obstacles);
+        assert!(status.health.is_ready(), "{:?}", status.health);
         assert!(nothing(&status).contains("strict refuses containers"), "{}", nothing(&status));
         let refused = daemon.create("a", Qos::Guaranteed, 1000).await.unwrap_err();
         assert!(refused.contains("requested=1, available=0"), "{refused}");
@@ -82,7 +84,7 @@ async fn pods_that_are_refused_again_for_lack_of_cpus_are_counted() {
     local(async {
         let config = format!("{DEFAULT_INSTALL}kubeletStateDir: \"\"\n");
         let daemon = ObservedDaemon::connected_on(&machine(4, 1), &config).await;
-        let lacking = async || daemon.status().await.node.unwrap().pods_lacking_cpus;
+        let lacking = async || daemon.status().await.node.unwrap().figures.pods_lacking_cpus;
         daemon.create("a", Qos::Guaranteed, 1000).await.unwrap();
         let (mut pod, container) = pod_and_container("b", Qos::Guaranteed, 2000);
         pod.cgroup = CgroupPath::new("/kubepods/b");
@@ -92,8 +94,8 @@ async fn pods_that_are_refused_again_for_lack_of_cpus_are_counted() {
             daemon.event(creation.clone()).await.unwrap_err();
             assert_eq!(lacking().await, expected);
         }
-        let shown = text(&daemon.status().await, PLAIN);
-        let cause = "lacking:  1: pods wait for CPUs after several refusals: the scheduler counts CPUs \
+        let shown = text(&daemon.status().await, WIDE, false);
+        let cause = "warning: lacking: 1 pod: pods wait for CPUs after several refusals: the scheduler counts CPUs \
                      that are reserved here, unless the kubelet reserves 2 too (systemReserved: {cpu: \"2\"})";
         assert!(shown.contains(cause), "{shown}");
         let (pod, _) = pod_and_container("a", Qos::Guaranteed, 1000);
@@ -167,7 +169,8 @@ async fn a_policy_that_begins_while_running_gets_the_best_mechanism() {
             fs::write(root.join("cgroup.procs"), "").unwrap();
         })
         .await;
-        let mechanism = |status: &Status| status.node.as_ref().unwrap().config.exclusivity.clone();
+        let mechanism =
+            |status: &Snapshot| status.node.as_ref().unwrap().config.exclusivity.clone();
         assert_eq!(mechanism(&daemon.status().await), "runtime");
         daemon.swap_config(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{none}"));
         let followed = async {
@@ -181,8 +184,8 @@ async fn a_policy_that_begins_while_running_gets_the_best_mechanism() {
         };
         let status = tokio::time::timeout(Duration::from_secs(20), followed).await.unwrap();
         assert_eq!(mechanism(&status), "groups");
-        let source = &status.node.as_ref().unwrap().config_source;
-        assert_eq!(source.waiting_for_restart, [""; 0]);
+        let source = &status.node.as_ref().unwrap().parts.config_source;
+        assert_eq!(source.waiting, [""; 0]);
     })
     .await;
 }

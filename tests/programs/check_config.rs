@@ -5,7 +5,7 @@ use crate::support::json_names::{names, undocumented};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::Qos;
 use nri_cpu_manager::cli::client;
-use nri_cpu_manager::view::status::NodeStatus;
+use nri_cpu_manager::view::snapshot::Node;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +78,7 @@ fn a_missing_file_is_an_error() {
 }
 
 /// Files that are large or deep, on purpose or by mistake: each is rejected with one line, within
-/// two seconds and 64 MiB of address space.
+/// two seconds and 32 MiB of memory, without the program's own text.
 #[test]
 fn odd_files_are_rejected_with_little_time_and_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn odd_files_are_rejected_with_little_time_and_memory() {
         fs::write(&file, &text).unwrap();
         let start = Instant::now();
         let output = Command::new("sh")
-            .args(["-c", "ulimit -v 65536; exec \"$0\" check-config \"$1\" --topology epyc-9654"])
+            .args(["-c", "ulimit -d 32768; exec \"$0\" check-config \"$1\" --topology epyc-9654"])
             .arg(env!("CARGO_BIN_EXE_nri-cpu-manager"))
             .arg(&file)
             .output()
@@ -322,12 +322,12 @@ async fn output(name: &str, prepare: impl FnOnce(&mut Command)) -> Output {
 }
 
 /// The daemon's status once it has followed a configuration that changes the reserved CPUs.
-async fn followed(daemon: &ObservedDaemon, text: &str) -> NodeStatus {
-    let before = daemon.status().await.node.unwrap().cpus.reserved;
+async fn followed(daemon: &ObservedDaemon, text: &str) -> Node {
+    let before = daemon.status().await.node.unwrap().figures.cpus.reserved;
     daemon.swap_config(text);
     loop {
         let node = daemon.status().await.node.unwrap();
-        if node.cpus.reserved != before {
+        if node.figures.cpus.reserved != before {
             return node;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -364,8 +364,11 @@ async fn predicted_changes_of_running_containers_are_those_that_happen() {
         );
 
         let node = followed(&daemon, text).await;
-        let cpus: Vec<String> = node.containers.iter().map(|one| one.cpus.to_string()).collect();
-        assert_eq!((cpus.join(" ").as_str(), node.cpus.shared.len()), ("6-7 4-5 8-15 0-3", 0));
+        let cpus: Vec<String> = node.containers.iter().map(|one| one.runs_on.to_string()).collect();
+        assert_eq!(
+            (cpus.join(" ").as_str(), node.figures.cpus.shared.len()),
+            ("6-7 4-5 8-15 0-3", 0)
+        );
     })
     .await;
 }
@@ -391,7 +394,7 @@ async fn containers_that_would_be_pinned_and_refused_are_named() {
         assert!(said.contains("2 containers on shared CPUs would follow"), "{said}");
 
         let node = followed(&daemon, text).await;
-        let cpus: Vec<String> = node.containers.iter().map(|one| one.cpus.to_string()).collect();
+        let cpus: Vec<String> = node.containers.iter().map(|one| one.runs_on.to_string()).collect();
         assert_eq!(cpus.join(" "), "12-13 0-11,14-15 0-11,14-15");
     })
     .await;

@@ -108,7 +108,7 @@ fn a_release_has_completions_of_every_command_and_option() {
     };
     assert_eq!(complete("nri-cpu-manager sta", 1), "status\n");
     assert_eq!(complete("nri-cpu-manager status --nam", 2), "--namespace\n");
-    assert_eq!(complete("nri-cpu-manager status --output ''", 3), "text json svg\n");
+    assert_eq!(complete("nri-cpu-manager status --output ''", 3), "text wide json svg\n");
     let script = include_str!("../../hack/release");
     assert!(script.contains("--example completions -- \"$out/completions\"\npack completions\n"));
 }

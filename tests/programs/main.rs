@@ -11,6 +11,7 @@ mod command_line;
 mod corpus;
 mod kubelet_state;
 mod page;
+mod page_widths;
 mod picture;
 mod podresources;
 mod reconnect;

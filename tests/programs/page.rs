@@ -5,9 +5,13 @@
 
 use crate::support::events::{local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
-use ledger::{Admission, Qos};
-use nri_cpu_manager::serve::{endpoint, page};
-use nri_cpu_manager::view::status::{NodeStatus, RecordStatus};
+use ledger::{Admission, Qos, Stance};
+use nri_cpu_manager::serve::endpoint;
+use nri_cpu_manager::serve::page::{self, Reader};
+use nri_cpu_manager::view::facts::Fact;
+use nri_cpu_manager::view::outline::Outline;
+use nri_cpu_manager::view::snapshot::{Node, Record};
+use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -150,7 +154,8 @@ async fn browse_failing_server(hangs: bool, time: Duration, arguments: &[&str]) 
     let daemon = ObservedDaemon::connected(CONFIG).await;
     let status = daemon.status().await;
     let script = page::SCRIPT.replacen("\"use strict\";", SECONDS, 1);
-    let contents = Arc::new((page::page(&status), script, page::fragment(&status)));
+    let reader = Reader::Entitled(&status);
+    let contents = Arc::new((page::page(reader), script, page::fragment(reader)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
     arguments.push(format!("http://{}/", listener.local_addr().unwrap()));
@@ -209,8 +214,12 @@ async fn a_page_without_a_server_shows_its_age_and_keeps_asking() {
     .await;
 }
 
+fn moment<T: DeserializeOwned>(text: &str) -> T {
+    serde_json::from_value(text.into()).unwrap()
+}
+
 /// Waits for a status for which this holds.
-async fn until(daemon: &ObservedDaemon, holds: impl Fn(&NodeStatus) -> bool) {
+async fn until(daemon: &ObservedDaemon, holds: impl Fn(&Node) -> bool) {
     while !daemon.status().await.node.is_some_and(|node| holds(&node)) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -224,36 +233,37 @@ async fn the_page_shows_mechanism_engine_budget_and_ages() {
         let daemon = ObservedDaemon::connected(&format!("{CONFIG}{moves}")).await;
         daemon.create("db", Qos::Guaranteed, 4000).await.unwrap();
         let mut status = daemon.status().await;
-        let containers = &mut status.node.as_mut().unwrap().containers;
-        let now = status.at.clone();
-        containers[0].since = Some(now.clone());
-        let html = page::page(&status);
+        let now = status.at;
+        status.node.as_mut().unwrap().containers[0].since = Some(now);
+        let html = page::page(Reader::Entitled(&status));
         for part in [
             "<h1>CPUs of node node</h1>",
             "<dt>Exclusivity</dt><dd>runtime</dd>",
             "<dt>Placement</dt><dd>compact</dd>",
-            "<dt>Rebalance</dt><dd>2 of 2 moves left</dd>",
+            "budget: 2 of 2 moves left",
             "<dt>Reserved</dt><dd>0-1</dd>",
             "<dt>Settings since</dt><dd>20",
-            &format!("<td>runtime</td><td><time datetime=\"{now}\" title=\"{now}\">under 1 min</time></td>"),
+            &format!("<td>runtime</td><td><time datetime=\"{now}\" title=\"{now}\">0s</time></td>"),
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }
-        status.at = "2026-11-28T12:00:00Z".to_owned();
+        status.at = moment("2026-11-28T12:00:00Z");
         for (since, age) in [
-            ("2026-11-28T11:59:00Z", "1 min"),
-            ("2026-11-28T09:30:00Z", "2 h"),
-            ("2026-11-08T12:00:00Z", "20 d"),
-            ("2027-01-01T00:00:00Z", "under 1 min"),
+            ("2026-11-28T11:57:00Z", "3m"),
+            ("2026-11-28T09:30:00Z", "2h"),
+            ("2026-11-08T12:00:00Z", "20d"),
+            ("2027-01-01T00:00:00Z", "0s"),
         ] {
-            status.node.as_mut().unwrap().containers[0].since = Some(since.to_owned());
-            let html = page::fragment(&status);
+            status.node.as_mut().unwrap().containers[0].since = Some(moment(since));
+            let html = page::fragment(Reader::Entitled(&status));
             assert!(html.contains(&format!(">{age}</time>")), "{since}: {html}");
         }
         status.node_name = None;
-        assert!(page::page(&status).contains("<title>CPUs of this node</title>"));
+        assert!(page::page(Reader::Entitled(&status)).contains("<title>CPUs of this node</title>"));
         status.node_name = Some("<b>".to_owned());
-        assert!(page::page(&status).contains("<title>CPUs of node &lt;b&gt;</title>"));
+        assert!(
+            page::page(Reader::Entitled(&status)).contains("<title>CPUs of node &lt;b&gt;</title>")
+        );
     })
     .await;
 }
@@ -267,10 +277,10 @@ async fn troubled() -> ObservedDaemon {
     let daemon = ObservedDaemon::following(CONFIG).await;
     daemon.create("db", Qos::Guaranteed, 4000).await.unwrap();
     daemon.swap_config(&format!("{CONFIG}strict: true\n"));
-    until(&daemon, |node| !node.config_source.waiting_for_restart.is_empty()).await;
+    until(&daemon, |node| !node.parts.config_source.waiting.is_empty()).await;
     let tie = format!("namespaces:\n- names: [{SECRET}]\n- names: [{SECRET}]\n");
     daemon.swap_config(&format!("{CONFIG}{tie}"));
-    until(&daemon, |node| node.config_source.state == "rejected").await;
+    until(&daemon, |node| node.parts.config_source.fault.is_some()).await;
     daemon.connect_runtime(2).await;
     daemon
 }
@@ -279,39 +289,44 @@ async fn troubled() -> ObservedDaemon {
 #[tokio::test]
 async fn notices_are_at_the_top() {
     local(async {
-        let well = ObservedDaemon::connected(CONFIG).await.status().await;
-        assert!(!page::fragment(&well).contains("notices"), "{}", page::fragment(&well));
+        let config = format!("{CONFIG}exclusivity: runtime\n");
+        let well = ObservedDaemon::connected(&config).await.status().await;
+        let html = page::fragment(Reader::Entitled(&well));
+        assert!(!html.contains("notices"), "{html}");
 
         let mut status = troubled().await.status().await;
         let node = status.node.as_mut().unwrap();
-        node.drifting_containers = 1;
-        node.stance = "observe".to_owned();
-        let of_db = |kind: &str, text: &str| RecordStatus {
-            at: "2026-05-01T00:00:00Z".to_owned(),
+        node.parts.drift.drifting = 1;
+        node.figures.stance = Stance::Observe;
+        let of_db = |kind: &str, text: &str| Record {
+            at: moment("2026-05-01T00:00:00Z"),
             namespace: "ns".to_owned(),
             pod: "db".to_owned(),
             container: "c".to_owned(),
             kind: kind.to_owned(),
             text: text.to_owned(),
+            settled: false,
         };
         node.troubles.push(of_db("drifted", "should have CPUs 2-5, but <others>"));
-        let html = page::fragment(&status);
+        let html = page::fragment(Reader::Entitled(&status));
         let start = "<ul class=\"notices\" aria-label=\"Notices\"><li class=\"error\"><b>\
-                     <span aria-hidden=\"true\">✗</span> Not ready:</b> the runtime has not listed its containers yet";
+                     <span aria-hidden=\"true\">✗</span> Not ready, runtime:</b> the runtime has not listed its containers yet";
         assert!(html.starts_with(start), "{html}");
         let fault = "config.yaml, line 5: namespaces[0]: &quot;secret-team&quot; and";
         for part in [
-            "▲</span> Configuration rejected:</b> the last valid configuration stays in force: ",
+            "▲</span> Warning, config:</b> configuration rejected, the last good one stays in force: ",
             fault,
-            "▲</span> Restart needed:</b> restart the plugin to apply strict<",
-            "▲</span> Observing only:</b> mode: observe: the plugin changes nothing",
-            "<h2>Recent drifts and other troubles</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
-             should have CPUs 2-5, but &lt;others&gt;</li>",
-            "▲</span> Drift:</b> 1 container not as decided",
+            "▲</span> Warning, config:</b> configuration changed, restart the plugin to apply strict<",
+            "▲</span> Warning, stance:</b> mode: observe: the plugin changes nothing",
+            "<h2>Recent drifts and other troubles</h2><ul><li><b>ns/<wbr>db/<wbr>c</b>: \
+             should have CPUs 2-5, but &lt;others&gt; <time datetime=\"2026-05-01T00:00:00Z\"",
+            "▲</span> Warning, drifting:</b> 1 container not as decided",
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }
-        assert!(!page::fragment(&status.clone().without_names()).contains("ns/db"));
+        let outline = Outline::of(&status);
+        let stranger = page::fragment(Reader::Stranger(&outline));
+        assert!(!stranger.contains("ns/") && !stranger.contains("notices"), "{stranger}");
         // Only "Not ready" is an error.
         assert_eq!(html.matches("<li class=\"error\">").count(), 1, "{html}");
     })
@@ -337,17 +352,15 @@ async fn notices_hide_names_from_clients_that_are_not_local() {
             assert!(nearby.contains(SECRET), "{path}: {nearby}");
             let elsewhere = get(path, "rebound.example").await;
             assert!(!elsewhere.contains(SECRET), "{path}: {elsewhere}");
-            let part =
-                "Configuration rejected:</b> the file is invalid in line 5; the last valid configuration";
-            assert!(elsewhere.contains(part), "{path}: {elsewhere}");
+            assert!(elsewhere.contains("<dt>Ready</dt><dd><b class=\"bad\">no</b>"), "{elsewhere}");
         }
         // Without a valid configuration, the obstacles can quote the rejected one.
         let mut status = daemon.status().await;
         status.node = None;
-        status.obstacles = vec!["not connected".to_owned(), SECRET.to_owned()];
-        assert!(page::fragment(&status).contains(SECRET));
-        let html = page::fragment(&status.without_names());
-        assert!(html.contains("not connected") && !html.contains(SECRET), "{html}");
+        status.health.0.push(Fact { value: SECRET.to_owned(), ..status.health.0[0].clone() });
+        assert!(page::fragment(Reader::Entitled(&status)).contains(SECRET));
+        let html = page::page(Reader::Stranger(&Outline::of(&status)));
+        assert!(html.contains("<b class=\"bad\">no</b>") && !html.contains(SECRET), "{html}");
     })
     .await;
 }
@@ -446,7 +459,7 @@ async fn screenshots_are_saved_on_request() {
             }
             let _ = daemon.create("too-large", Qos::Guaranteed, 600_000).await;
             shoot(&daemon, into, name).await;
-            let svg = page::picture(&daemon.status().await);
+            let svg = page::picture(Reader::Entitled(&daemon.status().await));
             std::fs::write(into.join(format!("{name}.svg")), svg.unwrap()).unwrap();
         }
         shoot(&troubled().await, into, "notices").await;

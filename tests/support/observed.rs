@@ -8,7 +8,7 @@ use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
 use nri_cpu_manager::daemon::{self, Executor, Paths, Start, Threads};
 use nri_cpu_manager::edge::{Message, Refusal, Response};
 use nri_cpu_manager::serve::{ViewSource, questions};
-use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::snapshot::Snapshot;
 use nri_cpu_manager::worker::Worker;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -166,7 +166,7 @@ impl ObservedDaemon {
         answer.await.unwrap()
     }
 
-    pub(crate) async fn status(&self) -> Status {
+    pub(crate) async fn status(&self) -> Snapshot {
         self.observer.status().await.unwrap()
     }
 

@@ -49,6 +49,33 @@ impl fmt::Display for CgroupPath {
     }
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for CgroupPath {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for CgroupPath {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<CgroupPath, D::Error> {
+        let path = String::deserialize(from)?;
+        CgroupPath::new(&path)
+            .ok_or_else(|| serde::de::Error::custom(format!("{path:?} is no cgroup")))
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for CgroupPath {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CgroupPath".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "A path below the root of the hierarchy." })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -342,5 +342,16 @@ impl<'de> serde::Deserialize<'de> for CpuSet {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for CpuSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CpuSet".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "CPUs as a list in the kernel's format, such as 0-3,8; empty without any." })
+    }
+}
+
 #[cfg(test)]
 mod tests;

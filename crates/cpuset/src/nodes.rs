@@ -82,3 +82,29 @@ impl fmt::Debug for NodeSet {
         write!(f, "{{{self}}}")
     }
 }
+/// A list of numbers.
+#[cfg(feature = "serde")]
+impl serde::Serialize for NodeSet {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.iter())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for NodeSet {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<NodeSet, D::Error> {
+        let nodes = Vec::<usize>::deserialize(from)?.into_iter();
+        Ok(nodes.map(NodeSet::of).fold(NodeSet::EMPTY, NodeSet::union))
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for NodeSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NodeSet".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "array", "items": { "type": "integer" }, "description": "Numbers of NUMA nodes." })
+    }
+}

@@ -10,13 +10,17 @@ use crate::report::{Measure, Report};
 use crate::tree::Mode;
 
 /// A panel's area for lines, in pixels.
-const WIDTH: f64 = 400.0;
+const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 240.0;
+/// Space to its right for the name of a line that ends there.
+const NAMES: f64 = 84.0;
 /// Space for the labels of the vertical axis, and between panels.
-const LEFT: f64 = 56.0;
-const GAP: f64 = 30.0;
-/// Above the first row, above each row for its titles, and below each row for the labels of its axis.
-const HEADLINE: f64 = 62.0;
+const LEFT: f64 = 72.0;
+const GAP: f64 = 24.0;
+const MARGIN: f64 = 12.0;
+/// Above the first row without the lines below the headline, above each row for its titles, and below
+/// each row for the labels of its axis.
+const HEADLINE: f64 = 30.0;
 const TITLE: f64 = 34.0;
 const BELOW: f64 = 40.0;
 const LINE: f64 = 16.0;
@@ -41,25 +45,31 @@ fn dashes(mode: Mode) -> &'static str {
 /// A well-formed document without references.
 pub(crate) fn picture(report: &Report) -> String {
     let modes = report.modes();
-    let width = LEFT + 2.0 * WIDTH + GAP + 20.0;
+    let width = LEFT + 2.0 * (WIDTH + NAMES) + GAP + MARGIN;
+    let words = report.headline();
+    let line = ((width - 2.0 * MARGIN) / LETTER) as usize;
+    // Lists of CPUs have no blanks.
+    let parts = |words: &str| wording::fill(words.split_inclusive([' ', ',']), "", line);
+    let facts: Vec<String> = words.lines().flat_map(parts).collect();
     // Names have space below the lines.
     let names = LINE * (modes.len() as f64 + 0.5);
     let row = TITLE + HEIGHT + names + BELOW;
-    let height = HEADLINE + 2.0 * row;
+    let headline = HEADLINE + facts.len() as f64 * LINE;
+    let height = headline + 2.0 * row;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          height=\"{height}\" role=\"img\"><title>What pinning gains on one machine</title>\
          <style>{STYLE}</style><rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
     );
-    text(&mut svg, "headline", (12.0, 24.0), "start", "Part of the samples that took longer");
-    for (at, line) in report.headline().lines().enumerate() {
-        text(&mut svg, "soft", (12.0, 42.0 + at as f64 * LINE), "start", line);
+    text(&mut svg, "headline", (MARGIN, 24.0), "start", "Part of the samples that took longer");
+    for (at, line) in facts.iter().enumerate() {
+        text(&mut svg, "soft", (MARGIN, 42.0 + at as f64 * LINE), "start", line);
     }
     for (at, measure) in Measure::ALL.into_iter().enumerate() {
-        let top = HEADLINE + at as f64 * row + TITLE;
+        let top = headline + at as f64 * row + TITLE;
         let scale = Scale::of(report, measure);
         for (at, neighbours) in [false, true].into_iter().enumerate() {
-            let left = LEFT + at as f64 * (WIDTH + GAP);
+            let left = LEFT + at as f64 * (WIDTH + NAMES + GAP);
             let panel = Panel { left, top, height: HEIGHT + names, scale };
             let beside = if neighbours { "next to neighbours" } else { "alone" };
             let title = format!("{}, {beside}", measure.label());
@@ -122,19 +132,12 @@ impl Panel {
 
     fn grid(&self, svg: &mut String, with_labels: bool) {
         let (left, top) = (self.left, self.top);
-        let (right, bottom) = (left + WIDTH, top + self.height);
+        let (right, bottom) = (left + WIDTH + NAMES, top + self.height);
         for power in self.scale.first..=self.scale.last {
             let ns = 10_u64.pow(power);
             let x = self.x(ns);
             path(svg, "grid", "none", &format!("M{x:.1} {top:.1}V{bottom:.1}"));
-            let anchor = if power == self.scale.first {
-                "start"
-            } else if power == self.scale.last {
-                "end"
-            } else {
-                "middle"
-            };
-            text(svg, "soft", (x, bottom + LINE), anchor, &time(ns));
+            text(svg, "soft", (x, bottom + LINE), "middle", &time(ns));
         }
         let parts = [("all", 1.0), ("p50", 0.5), ("p90", 0.1), ("p99", 1e-2), ("p99.9", 1e-3)];
         for (label, share) in parts.into_iter().chain([("p99.99", 1e-4), ("p99.999", 1e-5)]) {
@@ -175,20 +178,14 @@ impl Panel {
         self.names(svg, ends);
     }
 
-    /// The names stand below the lines' ends, in steps, all on the side where they fit. No name is crossed
-    /// by the leader of another.
+    /// The names stand below the lines' ends and to the right, in steps. No name is crossed by the leader
+    /// of another.
     fn names(&self, svg: &mut String, mut ends: Vec<(Mode, (f64, f64))>) {
         ends.sort_by(|(_, first), (_, second)| second.0.total_cmp(&first.0));
-        let room = |mode: Mode| 6.0 + mode.label().len() as f64 * LETTER;
-        let to_the_right = ends.iter().all(|(mode, end)| end.0 + room(*mode) < self.left + WIDTH);
-        if !to_the_right {
-            ends.reverse();
-        }
         for (step, (mode, (x, y))) in ends.into_iter().enumerate() {
             let level = self.top + HEIGHT + LINE * (step as f64 + 1.0);
             path(svg, "leader", "none", &format!("M{x:.1} {y:.1}V{level:.1}"));
-            let (at, anchor) = if to_the_right { (x + 4.0, "start") } else { (x - 4.0, "end") };
-            text(svg, "name", (at, level), anchor, mode.label());
+            text(svg, "name", (x + 4.0, level), "start", mode.label());
         }
     }
 }
@@ -260,6 +257,33 @@ mod tests {
         assert_eq!(svg.matches(">kernel</text>").count(), 4);
         assert_eq!(svg.matches("class=\"line\"").count(), 8);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    /// Every text is within the picture, however long the names of the machine are, and wherever lines end.
+    #[test]
+    fn no_text_is_clipped() {
+        let mut report = example();
+        report.machine.model = "A processor of a very long name ".repeat(8);
+        report.cpus.exclusive =
+            (0..64).map(|core| 2 * core + 1).flat_map(cpuset::CpuSet::of).collect();
+        let svg = picture(&report);
+        let (_, size) = svg.split_once("width=\"").unwrap();
+        let width: f64 = size.split('"').next().unwrap().parse().unwrap();
+        for text in svg.split("<text ").skip(1) {
+            let (_, x) = text.split_once(" x=\"").unwrap();
+            let x: f64 = x.split('"').next().unwrap().parse().unwrap();
+            let (attributes, content) = text.split_once('>').unwrap();
+            let content = content.split("</text>").next().unwrap();
+            let long = content.chars().count() as f64 * LETTER;
+            let (left, right) = if attributes.contains("\"start\"") {
+                (x, x + long)
+            } else if attributes.contains("\"end\"") {
+                (x - long, x)
+            } else {
+                (x - long / 2.0, x + long / 2.0)
+            };
+            assert!(left >= 0.0 && right <= width, "{content:?} from {left} to {right} of {width}");
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub use preview::Preview;
 pub use setting::{CpuSetting, Reach, Update};
 pub use settings::{Exposure, PodLevelResources, Rebalance, RebalanceMode, Settings};
 pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
-pub use view::{ContainerCounts, ContainerView, View};
+pub use view::{ContainerCounts, ContainerView, CpuFigures, Figures, MoveFigures, View};
 
 use books::{Books, ContainerEntry, ContainerRef};
 use core::time::Duration;

@@ -4,19 +4,23 @@ use super::annotations::Annotations;
 use super::devices::Device;
 use cpuset::{CgroupPath, CpuSet, NodeSet};
 use placement::memory_manager::Amounts;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
 use std::sync::Arc;
 
 /// A pod's uid: the same for the pod's whole life, also when its sandbox is created again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PodUid(pub Arc<str>);
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SandboxId(pub Arc<str>);
 
 /// A container's id, given by the runtime; a restarted container gets a new one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContainerId(pub Arc<str>);
 
 impl ContainerId {
@@ -45,7 +49,10 @@ impl fmt::Display for ContainerId {
 }
 
 /// An amount of CPU time in thousandths of a CPU, as Kubernetes counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MilliCpu(pub u64);
 
 impl MilliCpu {
@@ -119,7 +126,8 @@ impl fmt::Display for MilliCpu {
 }
 
 /// A pod's quality of service class, as its cgroup shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Qos {
     /// Limits equal requests in every container: the class that exclusive CPUs are for.
     Guaranteed,
@@ -132,7 +140,9 @@ pub enum Qos {
 }
 
 /// Which CPUs the containers without exclusive CPUs of a pod share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum PoolKind {
     /// The shared pool.
     #[default]
@@ -154,34 +164,49 @@ pub enum ContainerKind {
     Unknown,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pod {
+    #[serde(skip)]
     pub sandbox: SandboxId,
+    /// The same for the pod's whole life.
     pub uid: PodUid,
+    /// Its namespace.
     pub namespace: String,
+    /// Its name.
     pub name: String,
+    /// Its quality of service class.
     pub qos: Qos,
     /// The pool that its cgroup shows: the kubelet's system partition (KEP-5894) is for the
     /// reserved CPUs. The settings can also reserve them for the pod's namespace
     /// ([`Settings::reserved_namespaces`](super::Settings::reserved_namespaces)).
+    #[serde(skip)]
     pub pool: PoolKind,
     /// The most CPUs that can be exclusive in the pod at a time; its NUMA affinity in pod scope is
     /// for that many CPUs. From the runtime this is the CPU time of the whole pod; from a source
     /// that knows the containers, the sum of their requests for whole CPUs. `None` if the event
     /// does not have it.
+    #[serde(skip)]
     pub budget: Option<MilliCpu>,
     /// Its memory limit and its huge pages; empty if the event does not have them.
+    #[serde(skip)]
     pub limits: Amounts,
     /// Whether it has resources of its own (`spec.resources`); `None` if the event does not have it, as
     /// those of runtimes.
+    #[serde(skip)]
     pub own_resources: Option<bool>,
     /// The annotations for this plugin; empty if the pod has none, or if the event has none.
+    #[serde(skip)]
     pub annotations: Annotations,
     /// It exists as long as the pod does; `None` if the event does not have it.
+    #[serde(skip)]
     pub cgroup: Option<CgroupPath>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How much CPU time a container asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuRequest {
     /// `None` if `cpu.shares` does not show it, see [`MilliCpu::from_shares`].
     pub request: Option<MilliCpu>,
@@ -222,7 +247,9 @@ impl CpuRequest {
 }
 
 /// Why a container stays on CPUs that another program has set for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum LeftAlone {
     /// It is in one of CRI-O's workloads.
     Workload,

@@ -3,6 +3,7 @@
 use super::model::ContainerId;
 use core::time::Duration;
 use cpuset::CpuSet;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
@@ -46,7 +47,9 @@ impl Move {
 }
 
 /// The reason for a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Occasion {
     /// Another container is about to be created.
     Arrival,
@@ -67,7 +70,9 @@ impl Occasion {
 }
 
 /// The kind of a step, which is also what it counts as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum MoveOutcome {
     /// The container moves to its CPUs of the plan.
     Done,
@@ -130,7 +135,9 @@ impl Display for NoPlan {
 }
 
 /// Why a container with exclusive CPUs keeps them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "reason", content = "seconds_left", rename_all = "snake_case")]
 pub enum StayReason {
     /// The pod option `movable: "false"`.
     PodOption,
@@ -147,7 +154,11 @@ pub enum StayReason {
     /// Its process does not run, or its CPUs are about to change.
     Changing,
     /// It started or moved less than `minStay` ago; with the time that is left.
-    MinStay(Duration),
+    MinStay(
+        #[serde(with = "seconds")]
+        #[cfg_attr(feature = "schema", schemars(with = "f64"))]
+        Duration,
+    ),
 }
 
 impl StayReason {
@@ -188,9 +199,11 @@ impl Display for StayReason {
 }
 
 /// Counts of moves since the start.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MoveTotals {
-    steps: BTreeMap<(Occasion, MoveOutcome), u64>,
+    /// By occasion (`arrival`, `departure`) and outcome (`done`, `staged`, `undone`, `suggested`).
+    steps: BTreeMap<Occasion, BTreeMap<MoveOutcome, u64>>,
     /// CPUs that containers moved to.
     pub cpus: u64,
     /// Moves to a NUMA node where the container had no CPU.
@@ -199,7 +212,8 @@ pub struct MoveTotals {
 
 impl MoveTotals {
     pub fn of(&self, occasion: Occasion, outcome: MoveOutcome) -> u64 {
-        self.steps.get(&(occasion, outcome)).copied().unwrap_or(0)
+        let steps = self.steps.get(&occasion).and_then(|steps| steps.get(&outcome));
+        steps.copied().unwrap_or(0)
     }
 
     /// The count for all occasions.
@@ -208,6 +222,21 @@ impl MoveTotals {
     }
 
     pub(super) fn count(&mut self, occasion: Occasion, outcome: MoveOutcome) {
-        *self.steps.entry((occasion, outcome)).or_default() += 1;
+        *self.steps.entry(occasion).or_default().entry(outcome).or_default() += 1;
+    }
+}
+
+/// A duration as a number of seconds.
+mod seconds {
+    use core::time::Duration;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        time.as_secs_f64().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(D::Error::custom)
     }
 }

@@ -6,6 +6,7 @@ use super::model::{ContainerId, LeftAlone};
 use core::time::Duration;
 use cpuset::CpuSet;
 use placement::{Placement, Request};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +123,9 @@ pub enum Optional {
 }
 
 /// Why a running container cannot keep its CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum MoveReason {
     /// The runtime has not set the CPUs of an earlier decision.
     NotSet,

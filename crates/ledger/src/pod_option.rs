@@ -6,11 +6,14 @@
 use placement::pod_options::{Numa, PodOptions, Smt, Uncore};
 use placement::{EngineKind, IsolatedCpus};
 use quiet::{InterruptMode, Knobs};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use wording::unknown;
 
 /// Whether a container gets exclusive CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Cpus {
     /// Yes, also in a Burstable pod if its request is a whole number of CPUs.
     Exclusive,

@@ -1,10 +1,13 @@
 //! [`Policy`]: which containers may have exclusive CPUs; [`Mechanism`]: what keeps other containers
 //! off these; [`Stance`]: whether the ledger or the kubelet assigns the node's CPUs.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The kubelet's `cpuManagerPolicy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// No container: all stay as the runtime creates them.
     #[default]
@@ -25,7 +28,9 @@ impl Policy {
 }
 
 /// What keeps other containers off exclusive CPUs. It follows from the node; no setting names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Mechanism {
     /// The runtime updates every shared container to run elsewhere.
     #[default]
@@ -33,6 +38,7 @@ pub enum Mechanism {
     /// Cgroups above the other containers keep these off, even if their own cgroups name the CPUs.
     Groups,
     /// The container's cgroup is a cpuset partition: no process outside it runs on its CPUs.
+    #[serde(rename = "kernel")]
     Partitions,
 }
 
@@ -47,7 +53,9 @@ impl fmt::Display for Mechanism {
 }
 
 /// Whether the ledger assigns the node's CPUs, and what it does otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Stance {
     #[default]
     Assign,

@@ -8,6 +8,7 @@ use core::time::Duration;
 use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::Capacity;
 use quiet::InterruptMode;
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -128,7 +129,10 @@ pub struct Rebalance {
     pub min_stay: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether running containers move to better CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum RebalanceMode {
     Move,
     /// Only logs the moves that it would make.

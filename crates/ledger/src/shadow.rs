@@ -7,7 +7,7 @@ use crate::model::{Container, Pod};
 use crate::node::Node;
 use crate::note::{Note, What};
 use crate::policy::Stance;
-use crate::view::View;
+use crate::view::{Figures, View};
 use crate::{KubeletClaim, Ledger};
 
 /// Rounds of updates after an event: a container leaves CPUs, and another one gets them.
@@ -122,6 +122,8 @@ impl Shadow {
     /// No container has been moved that `observer` has not moved.
     pub(super) fn view(&self, observer: &Books) -> View {
         let moves = observer.journal.moves().clone();
-        View { stance: Stance::Observe, moves, ..(*self.0.view()).clone() }
+        let mut view = View::clone(&self.0.view());
+        view.figures = Figures { stance: Stance::Observe, moves, ..view.figures };
+        view
     }
 }

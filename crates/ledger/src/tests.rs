@@ -71,6 +71,11 @@ struct Node {
     set: BTreeMap<String, CpuSet>,
 }
 
+/// Of the containers that have not ended.
+fn counts(node: &Node) -> ContainerCounts {
+    ContainerCounts::of(node.ledger.view().containers.iter())
+}
+
 impl Node {
     fn new() -> Node {
         Node::with(settings(), Vec::new())

@@ -11,12 +11,13 @@ use super::pod_option::Cpus;
 use super::policy::{Mechanism, Stance};
 use super::quieting;
 use super::rebalance::stays;
-use super::settings::Settings;
+use super::settings::{RebalanceMode, Settings};
 use super::target::effective_cpus;
 use cpuset::{CgroupPath, CpuSet};
 use placement::memory_manager::{MemoryKind, NodeMemoryClaim};
 use placement::pod_options::Margin;
 use quiet::{InterruptMode, Knobs};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::Topology;
@@ -25,35 +26,77 @@ use topology::Topology;
 pub struct View {
     pub topology: Arc<Topology>,
     pub settings: Arc<Settings>,
+    pub figures: Figures,
+    /// All containers, in order of pod uid and container name.
+    pub containers: Vec<ContainerView>,
+}
+
+/// Figures of the node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Figures {
     pub stance: Stance,
     pub mechanism: Mechanism,
+    pub cpus: CpuFigures,
+    /// Pods that exist.
+    pub pods: usize,
+    /// Pods that were refused for lack of CPUs at least twice, and that wait for some.
+    pub pods_lacking_cpus: usize,
     /// How many running containers were moved because they could not keep their CPUs, by reason.
     pub moves: BTreeMap<MoveReason, u64>,
-    /// Moves to better CPUs (`rebalance`).
-    pub rebalanced: MoveTotals,
-    /// How many more containers may move now (`rebalance`).
+    /// Moves to better CPUs; `null` without `rebalance` in the configuration.
+    pub rebalance: Option<MoveFigures>,
+}
+
+/// CPUs by use. One may be in several sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CpuFigures {
+    /// Without CPUs of other programs' cpuset partitions.
+    pub online: CpuSet,
+    /// Never exclusive.
+    pub reserved: CpuSet,
+    /// Could be exclusive to a container without a pod option if no container had any.
+    pub assignable: CpuSet,
+    /// Exclusive to a container, or in the own pool of a pod: with idle and lent ones.
+    pub exclusive: CpuSet,
+    /// Could become exclusive now, to a container without a pod option.
+    pub free: CpuSet,
+    /// The shared pool: online CPUs that are exclusive to no container or pod, without the isolated
+    /// ones, and without the reserved ones under strict reservation. CPUs of an ended container that are
+    /// lent until it is back are in it, too.
+    pub shared: CpuSet,
+    /// The kernel was booted to isolate them (`isolcpus=`). Online and not reserved; in no pool.
+    pub isolated: CpuSet,
+    /// Of `isolated`, those that could become exclusive now, at least with a pod option.
+    pub isolated_free: CpuSet,
+}
+
+impl CpuFigures {
+    /// CPUs of ended containers, which the shared pool uses until these are back or their pods end.
+    pub fn lent(&self) -> CpuSet {
+        self.exclusive & self.shared
+    }
+}
+
+/// Moves of running containers to better CPUs (`rebalance`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MoveFigures {
+    /// Whether containers move.
+    pub mode: RebalanceMode,
+    /// How many containers may move for every 100 containers with exclusive CPUs that start.
+    pub moves_per_100_starts: u32,
+    /// How long containers stay after their start and after a move.
+    pub min_stay_seconds: u64,
+    /// How many containers may move now.
     pub moves_left: usize,
     /// How many of these may move though no new container needs it.
     pub spare_moves: usize,
     /// The most containers that may move at once.
-    pub most_moves: usize,
-    pub pods: usize,
-    /// Pods that were refused for lack of CPUs at least twice, and that wait for some.
-    pub pods_lacking_cpus: usize,
-    /// The shared pool: online CPUs that are exclusive to no container or pod, without the isolated
-    /// ones, and without the reserved ones under strict reservation.
-    pub pool: CpuSet,
-    /// All CPUs that are exclusive to a container, including idle and lent ones, or in the own pool
-    /// of a pod.
-    pub exclusive: CpuSet,
-    /// CPUs that a container without a pod option could get exclusively now.
-    pub free: CpuSet,
-    /// Isolated CPUs that are online and not reserved. They are in no pool.
-    pub isolated: CpuSet,
-    /// The isolated CPUs that could become exclusive now; this may need a pod option.
-    pub free_isolated: CpuSet,
-    /// All containers, in order of pod uid and container name.
-    pub containers: Vec<ContainerView>,
+    pub moves_at_most: usize,
+    /// Moves since the start.
+    pub totals: MoveTotals,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,9 +108,12 @@ pub struct ContainerCounts {
 
 /// A container that exists, or has ended and keeps its CPUs. The sets that most containers have in common
 /// are kept once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContainerView {
+    /// Its pod.
     pub pod: Arc<Pod>,
+    /// Its name in its pod.
     pub name: String,
     /// Of the present or last instance.
     pub id: ContainerId,
@@ -75,14 +121,17 @@ pub struct ContainerView {
     pub cgroup: Option<CgroupPath>,
     pub cpu: CpuRequest,
     /// Whether it has a limit of memory.
+    #[serde(skip)]
     pub has_memory_limit: bool,
     /// Its counted memory; `None` if its memory is not counted.
     pub memory: Option<NodeMemoryClaim>,
     /// How many exclusive CPUs it asks for, by the kubelet's rule or a pod option.
     pub asks: Option<usize>,
+    /// Its exclusive CPUs; `null` if it has none. Those of an ended container are lent to the shared pool, or kept for it.
     pub exclusive: Option<CpuSet>,
     /// The exclusive CPUs that it leaves after the notice of a resize.
     pub leaving: Arc<CpuSet>,
+    /// Which CPUs containers of its pod share.
     pub pool: PoolKind,
     /// The shared CPUs that a container with exclusive CPUs also uses (`cpus: exclusive+shared`).
     pub shared: Arc<CpuSet>,
@@ -92,20 +141,26 @@ pub struct ContainerView {
     /// SMT siblings of its exclusive CPUs, or the rest of their uncore caches, that stay idle.
     pub idle: Arc<CpuSet>,
     /// Which of these stay idle.
+    #[serde(skip)]
     pub margin: Margin,
     /// The pod option for exclusive or shared CPUs; without one the kubelet's rule decides.
+    #[serde(skip)]
     pub cpus_pod_option: Option<Cpus>,
+    /// Where it runs.
     pub runs_on: Arc<CpuSet>,
     /// Why it stays on CPUs that another program has set; `None` if it does not.
     pub left_alone: Option<LeftAlone>,
+    /// Whether it runs.
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
     /// Why `rebalance` does not move it now; `None` if it may, or there is nothing to move.
     pub stays: Option<StayReason>,
     /// The devices whose NUMA nodes count for its NUMA affinity.
+    #[serde(skip)]
     pub devices: Vec<Device>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.
+    #[serde(skip)]
     pub created_at: Option<i64>,
     /// What happens to device interrupts on its exclusive CPUs; `Leave` without any, or if they are
     /// lent.
@@ -114,11 +169,11 @@ pub struct ContainerView {
     pub knobs: Knobs,
 }
 
-impl View {
+impl ContainerCounts {
     /// Counts the containers that have not ended.
-    pub fn container_counts(&self) -> ContainerCounts {
+    pub fn of<'a>(containers: impl Iterator<Item = &'a ContainerView>) -> ContainerCounts {
         let mut counts = ContainerCounts::default();
-        for container in self.containers.iter().filter(|one| one.phase != Phase::Ended) {
+        for container in containers.filter(|one| one.phase != Phase::Ended) {
             let count = match (container.exclusive, container.pool) {
                 (Some(_), _) => &mut counts.exclusive,
                 (None, PoolKind::General) => &mut counts.shared,
@@ -128,7 +183,9 @@ impl View {
         }
         counts
     }
+}
 
+impl View {
     /// A container's counted memory; `None` if memory is not counted now.
     pub fn memory_of<'a>(&self, container: &'a ContainerView) -> Option<&'a NodeMemoryClaim> {
         if self.settings.memory.is_some() { container.memory.as_ref() } else { None }
@@ -145,26 +202,44 @@ impl View {
                 containers.push(container_view(node, &targets, pod, container, &mut sets));
             }
         }
-        let rebalance = node.settings.rebalance.as_ref();
-        let isolated = (node.isolated() & node.topology.online()) - node.reserved();
-        View {
-            topology: Arc::clone(&node.topology),
-            settings: Arc::clone(&node.settings),
+        let (settings, moves) = (&node.settings, &books.moves);
+        let rebalance = settings.rebalance.as_ref().map(|rebalance| MoveFigures {
+            mode: rebalance.mode,
+            moves_per_100_starts: rebalance.moves_per_100_starts,
+            min_stay_seconds: rebalance.min_stay.as_secs(),
+            moves_left: moves.moves_left(rebalance),
+            spare_moves: moves.spare_moves(rebalance),
+            moves_at_most: moves.burst(rebalance),
+            totals: moves.totals.clone(),
+        });
+        let figures = Figures {
             stance: node.stance,
             mechanism: node.mechanism,
-            moves: books.journal.moves().clone(),
-            rebalanced: books.moves.totals.clone(),
-            moves_left: rebalance.map_or(0, |rebalance| books.moves.moves_left(rebalance)),
-            spare_moves: rebalance.map_or(0, |rebalance| books.moves.spare_moves(rebalance)),
-            most_moves: rebalance.map_or(0, |rebalance| books.moves.burst(rebalance)),
+            cpus: CpuFigures::of(node, books, pool),
             pods: books.pods().len(),
             pods_lacking_cpus: books.pods().filter(|(_, pod)| pod.lacks_cpus).count(),
-            pool: pool.cpus,
+            moves: books.journal.moves().clone(),
+            rebalance,
+        };
+        let (topology, settings) = (Arc::clone(&node.topology), Arc::clone(settings));
+        View { topology, settings, figures, containers }
+    }
+}
+
+impl CpuFigures {
+    fn of(node: &Node, books: &Books, pool: &Pool) -> CpuFigures {
+        let online = node.topology.online();
+        let isolated = (node.isolated() & online) - node.reserved();
+        let allowed = node.settings.placement.isolated;
+        CpuFigures {
+            online,
+            reserved: node.reserved(),
+            assignable: allowed.allowed(&node.topology, &(online - node.reserved())),
             exclusive: node.exclusive(books),
             free: node.free_without_pod_option(books),
+            shared: pool.cpus,
             isolated,
-            free_isolated: node.free(books) & isolated,
-            containers,
+            isolated_free: node.free(books) & isolated,
         }
     }
 }

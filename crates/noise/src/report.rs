@@ -34,11 +34,13 @@ const PLAIN: &str = "\x1b[0m";
 
 /// What ran or fired on exclusive CPUs besides their containers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoiseReport {
     /// See [`VERSION`].
     pub version: u32,
     /// From the first sample to the last.
     pub seconds: f64,
+    /// How many samples were compared.
     pub samples: usize,
     pub visibility: Visibility,
     /// How many threads a sample has read.
@@ -55,7 +57,9 @@ pub struct NoiseReport {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContainerNoise {
+    /// Namespace, pod and container; or the pod, of an own pool.
     pub name: String,
     pub cpus: CpuSet,
     /// Ascending by CPU.
@@ -63,8 +67,11 @@ pub struct ContainerNoise {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuNoise {
+    /// Its number.
     pub cpu: usize,
+    /// What the findings mean.
     pub verdict: Verdict,
     /// The heaviest first; threads of other containers before all else.
     pub findings: Vec<Finding>,
@@ -76,6 +83,7 @@ pub struct CpuNoise {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// There is nothing but what is expected.
@@ -90,6 +98,7 @@ pub enum Verdict {
 
 /// A source of noise on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     pub kind: Kind,
     /// Of an interrupt: its number; of a thread: its process. `null` for others.
@@ -111,6 +120,7 @@ pub struct Finding {
 
 /// What to do about a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
     ReportDefect,

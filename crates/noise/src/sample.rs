@@ -67,6 +67,7 @@ impl Default for Roots {
 
 /// Which threads a program sees, from none to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Visibility {
     /// Interrupts and softirqs only: this program's pid namespace has only its own container.

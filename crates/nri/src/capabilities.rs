@@ -5,9 +5,11 @@
 
 use crate::events::Events;
 use crate::wire::Event;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Runtime {
     /// `containerd` or `cri-o`; containerd 2.0.0 to 2.0.3 say `v2`.
     pub name: String,

@@ -44,6 +44,7 @@ pub enum Smt {
 
 /// The CPUs around a container's own that stay idle: no container may run there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Margin {
     /// The SMT siblings of its CPUs (`smt: isolate`).
     pub siblings: bool,

@@ -3,10 +3,15 @@
 use crate::knobs::Knobs;
 use crate::plan::Area;
 use cpuset::CpuSet;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What happens to device interrupts on a container's exclusive CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum InterruptMode {
     #[default]
     Leave,
@@ -32,24 +37,32 @@ impl InterruptMode {
 }
 
 /// What a node's files have to say. The owner of the CPUs builds it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Goal {
+    #[serde(skip)]
     pub online: CpuSet,
     /// The CPUs of each NUMA node.
+    #[serde(skip)]
     pub nodes: BTreeMap<usize, CpuSet>,
     /// CPUs that are SMT siblings. CPUs in none of these sets have no sibling.
+    #[serde(skip)]
     pub cores: Vec<CpuSet>,
     /// Containers with exclusive CPUs. No CPU is in two of them.
     pub containers: Vec<QuietContainer>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A container with exclusive CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuietContainer {
     /// For messages.
     pub name: String,
     /// Its exclusive CPUs, with those that are idle for its sake.
     pub cpus: CpuSet,
+    /// What it asks for device interrupts.
     pub interrupts: InterruptMode,
+    /// What it asks of its CPUs.
     pub knobs: Knobs,
 }
 

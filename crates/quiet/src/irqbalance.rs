@@ -18,6 +18,7 @@ use kernel::Kernel;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -37,7 +38,9 @@ const LONGEST_REPLY: u64 = 1 << 20;
 const RESEND: u32 = 6;
 
 /// What irqbalance does with avoided CPUs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum BanState {
     /// No CPU is avoided, so it was not asked.
     #[default]

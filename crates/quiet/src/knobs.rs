@@ -8,6 +8,7 @@ use crate::goal::{Goal, QuietContainer};
 use crate::originals::{Judgement, Originals, Setting, SettingValue};
 use crate::steer::{Planned, back};
 use kernel::Kernel;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -43,7 +44,9 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// Which idle states a CPU may enter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum CStates {
     /// None: an idle CPU polls.
     Disable,
@@ -108,11 +111,16 @@ impl FromStr for CStates {
 }
 
 /// What a container asks for. `None` leaves a file alone.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Knobs {
+    /// Which idle states its CPUs may enter.
     pub c_states: Option<CStates>,
+    /// The CPUs' frequency governor.
     pub governor: Option<String>,
+    /// The lowest frequency, in kHz.
     pub min_frequency_khz: Option<u64>,
+    /// The highest frequency, in kHz.
     pub max_frequency_khz: Option<u64>,
 }
 
@@ -223,9 +231,12 @@ fn khz(key: &'static str, text: &str) -> Result<u64, KnobError> {
 }
 
 /// A knob that a container asks for and cannot have.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Denied {
+    /// Its namespace, pod and name.
     pub container: String,
+    /// A sentence.
     pub why: String,
 }
 

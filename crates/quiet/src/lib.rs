@@ -58,7 +58,7 @@ pub use irqbalance::{BanState, DIRECTORIES as IRQBALANCE_DIRECTORIES, Irqbalance
 pub use knobs::{CStates, Denied, KnobError, Knobs, frequency};
 pub use originals::{Originals, Setting, SettingValue};
 pub use plan::Area;
-pub use steer::{Drift, RETRY, Report, Restored, Steering, StrayInterrupt};
+pub use steer::{Drift, RETRY, RefusedInterrupt, Report, Restored, Steering, StrayInterrupt};
 
 use std::path::PathBuf;
 

@@ -18,6 +18,7 @@ const VERSION: u32 = 1;
 
 /// A file that this program may write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Setting {
     /// The affinity of the interrupt with this number.
@@ -43,6 +44,7 @@ impl fmt::Display for Setting {
 
 /// What a file says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingValue {
     Cpus(CpuSet),
@@ -60,6 +62,7 @@ impl fmt::Display for SettingValue {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Record {
     /// The handlers of an interrupt. The kernel gives the number of one that is gone to another device.
     pub(crate) names: Vec<String>,
@@ -80,6 +83,7 @@ impl Record {
 
 /// irqbalance's banned CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Banned {
     /// The socket's path, which has the process id of the daemon: another daemon has its own list.
     pub(crate) socket: String,

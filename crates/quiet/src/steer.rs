@@ -14,6 +14,7 @@ use crate::plan::Area;
 use cpuset::CpuSet;
 use kernel::Kernel;
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -40,10 +41,14 @@ pub(crate) struct Planned {
 }
 
 /// An interrupt that may fire on avoided CPUs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StrayInterrupt {
+    /// The kernel's number.
     pub number: u32,
+    /// Of its handlers, usually devices.
     pub names: Vec<String>,
+    /// The interrupt controller.
     pub chip: String,
     /// The avoided CPUs on which it may fire.
     pub cpus: CpuSet,
@@ -58,6 +63,16 @@ impl fmt::Display for StrayInterrupt {
     }
 }
 
+/// An interrupt that the kernel does not let move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RefusedInterrupt {
+    #[serde(flatten)]
+    pub interrupt: StrayInterrupt,
+    /// The kernel's error.
+    pub why: String,
+}
+
 /// A value of another program that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
@@ -67,17 +82,19 @@ pub struct Drift {
 }
 
 /// The result of a pass.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Attempted writes.
     pub written: u64,
     /// What other programs had changed, and this pass has replaced.
+    #[serde(skip)]
     pub drift: Vec<Drift>,
     /// Interrupts that are kept away, by number, and the avoided CPUs on which they could fire before.
     pub away: BTreeMap<u32, CpuSet>,
     /// Interrupts that the kernel does not let move, and why. Those of a device's queues fire for I/O that
     /// the CPU itself has submitted.
-    pub refused: Vec<(StrayInterrupt, String)>,
+    pub refused: Vec<RefusedInterrupt>,
     /// Interrupts that were moved, and stay where they are until they fire.
     pub pending: Vec<StrayInterrupt>,
     /// Interrupts that stay, as all online CPUs have to be avoided.
@@ -87,7 +104,9 @@ pub struct Report {
     /// Knobs that containers cannot have.
     pub denied: BTreeSet<Denied>,
     /// Names of files that containers need and this node lacks, in the first pass that misses them.
+    #[serde(skip)]
     pub unavailable: BTreeSet<&'static str>,
+    /// What irqbalance does with these CPUs.
     pub irqbalance: BanState,
     /// What kept the pass from being complete.
     pub errors: Vec<String>,
@@ -479,7 +498,8 @@ impl Steering {
             if let Some(why) = why {
                 // It may be routed to any CPU of its affinity.
                 let cpus = cpus | (*observed & area.avoided);
-                report.refused.push((StrayInterrupt { number, names, chip, cpus }, why.clone()));
+                let interrupt = StrayInterrupt { number, names, chip, cpus };
+                report.refused.push(RefusedInterrupt { interrupt, why: why.clone() });
             } else if observed.is_disjoint(&area.avoided) {
                 report.pending.push(StrayInterrupt { number, names, chip, cpus });
             } else if area.online.is_subset(&area.avoided) {

@@ -203,7 +203,7 @@ fn named(testbed: &mut Testbed<'_>, shape: &Shape) -> Result<()> {
     observe(testbed, names_all)?;
     says(
         &testbed.status()?,
-        &["noise on exclusive CPUs in ", &format!(": host process pid {service} ")],
+        &["on exclusive CPUs in ", &format!(": host process pid {service} ")],
     )?;
     pin(thread, shape.online)?;
     drop(loads);

@@ -1,9 +1,9 @@
 //! The result of a check, for people and for programs.
 
-use crate::cli::output::overrides;
 use crate::config::{Config, Override};
+use crate::view::config::{BoundsReport, ConfigStatus, Indented, OwnSettings};
+use crate::view::config_state::overrides;
 use crate::view::outlook::Outlook;
-use crate::view::status::{BoundsReport, ConfigStatus, Indented, OwnSettings};
 use ledger::Settings;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};

@@ -3,7 +3,7 @@
 use super::report::RefusalReport;
 use crate::cli::input;
 use crate::cli::output::cannot;
-use crate::view::status::ContainerMemoryStatus;
+use crate::view::memory;
 use ledger::Ledger;
 use simulate::{ContainerSpec, Happening, OUT_OF_CPU, PodSpec, Recorder, StepObserver, Time};
 use std::fs::File;
@@ -133,5 +133,5 @@ fn memory_of(ledger: &Ledger, pod: &PodSpec, container: &ContainerSpec) -> Strin
     let mut containers = view.containers.iter();
     let found = containers.find(|one| (&one.pod.namespace, &one.pod.name, &one.name) == name);
     let memory = found.and_then(|one| view.memory_of(one));
-    memory.map(|claim| ContainerMemoryStatus::of(claim).short()).unwrap_or_default()
+    memory.map(memory::short).unwrap_or_default()
 }

@@ -2,12 +2,13 @@
 //! scripts; docs/simulate.md is the reference.
 
 use crate::view::badge::Badges;
+use crate::view::domains::Spread;
 use crate::view::explanation::why_shared;
+use crate::view::memory::MemoryStatus;
 use crate::view::picture::{Occupancy, Picture, Tenant};
-use crate::view::status::{
-    ContainerMemoryStatus, MemoryStatus, PlacementStatus, by_name, full_name,
-};
+use crate::view::snapshot::{by_name, full_name};
 use ledger::{Ledger, Phase};
+use placement::memory_manager::NodeMemoryClaim;
 use serde::Serialize;
 use simulate::Figures;
 
@@ -88,10 +89,10 @@ pub(super) struct PlacementReport {
     /// Its exclusive CPUs; without any, where it runs.
     pub(super) cpus: String,
     #[serde(flatten)]
-    pub(super) placement: PlacementStatus,
+    pub(super) placement: Spread,
     /// Absent if its memory is not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) memory: Option<ContainerMemoryStatus>,
+    pub(super) memory: Option<NodeMemoryClaim>,
 }
 
 impl PlacementReport {
@@ -113,7 +114,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
     let mut placements = Vec::new();
     for container in &view.containers {
         // CPUs of an ended container are lent to the shared pool.
-        let cpus = container.exclusive.unwrap_or_default() - view.pool;
+        let cpus = container.exclusive.unwrap_or_default() - view.figures.cpus.shared;
         let exclusive = !cpus.is_empty();
         if container.phase == Phase::Ended && !exclusive {
             continue;
@@ -127,8 +128,8 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
             exclusive,
             why_shared: if exclusive { None } else { Some(why_shared(&view, container)) },
             cpus: if exclusive { cpus } else { *container.runs_on }.to_string(),
-            placement: PlacementStatus::of(&view.topology, &cpus),
-            memory: view.memory_of(container).map(ContainerMemoryStatus::of),
+            placement: Spread::of(&view.topology, &cpus),
+            memory: view.memory_of(container).cloned(),
         };
         tenants.extend(badge.map(|badge| Tenant {
             badge,
@@ -145,7 +146,7 @@ pub(super) fn node(ledger: &Ledger) -> (Picture, Vec<PlacementReport>) {
         tenants,
         reserved: ledger.settings().placement.reserved,
         shared: ledger.pool(),
-        isolated: view.isolated,
+        isolated: view.figures.cpus.isolated,
         ..Occupancy::default()
     };
     (Picture::of(&view.topology, occupancy), placements)

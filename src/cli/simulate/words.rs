@@ -1,9 +1,10 @@
 //! The result for people: configurations side by side, and the node at the end.
 
 use super::report::{PlacementReport, RunReport, Setup, SimulationReport};
-use crate::cli::output::{overrides, table};
+use crate::cli::output::table;
+use crate::view::config_state::overrides;
+use crate::view::memory::{self, MemoryStatus};
 use crate::view::picture::{Picture, Usage, text};
-use crate::view::status::{ContainerMemoryStatus, MemoryStatus};
 use placement::memory_manager::amount;
 use placement::quality::LiveScore;
 use simulate::{Figures, Moves, Values};
@@ -218,7 +219,7 @@ fn write_placements(f: &mut String, run: &RunReport, picture: &Picture) -> std::
 }
 
 fn memory_cell(one: &PlacementReport) -> String {
-    one.memory.as_ref().map(ContainerMemoryStatus::short).unwrap_or_default()
+    one.memory.as_ref().map(memory::short).unwrap_or_default()
 }
 
 #[cfg(test)]

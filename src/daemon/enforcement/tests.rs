@@ -134,7 +134,8 @@ fn a_pod_whose_cgroup_is_missing_is_reported_to_the_ledger() {
     assert_eq!(unbound, [Event::Unbound([PodUid("pod".into())].into())]);
     let directory = node.root.path().join("kubepods/pod");
     let why = format!("cgroup {} does not exist", directory.display());
-    assert_eq!(node.enforcement.unbound(), [("pod".to_owned(), why)]);
+    let figures = node.enforcement.figures(Policy::Static, &Default::default(), Instant::now());
+    assert_eq!(figures.unbound_pods, [(PodUid("pod".into()), why)].into());
     let BindOutcome { events, .. } =
         node.enforcement.bind(Scope::Binding, &node.ledger, Instant::now());
     assert_eq!((events, target.pod_group()), (vec![], CgroupPath::new("kubepods/pod")));

@@ -148,7 +148,7 @@ fn a_pass_that_hangs_is_reported_and_there_is_no_other_one() {
     node.quieting.follow(later);
     assert_eq!(node.quieting.due(), None);
     let figures = node.quieting.figures(later);
-    assert_eq!(figures.stalled, Some(LIMIT));
+    assert_eq!(figures.stalled_seconds, Some(LIMIT.as_secs()));
     assert_eq!(figures.troubles().len(), 1);
     node.quieting.ended(pass.run(), later);
     assert_eq!(node.quieting.due(), Some(later + DEBOUNCE));
@@ -197,8 +197,12 @@ fn interrupt(number: u32, chip: &str) -> StrayInterrupt {
 
 #[test]
 fn refused_interrupts_are_one_line() {
-    let refused = |numbers: std::ops::Range<u32>| -> Vec<(StrayInterrupt, String)> {
-        numbers.map(|n| (interrupt(n, "PCI-MSIX"), "Permission denied".to_owned())).collect()
+    let refused = |numbers: std::ops::Range<u32>| -> Vec<RefusedInterrupt> {
+        let refused = |n| RefusedInterrupt {
+            interrupt: interrupt(n, "PCI-MSIX"),
+            why: "Permission denied".to_owned(),
+        };
+        numbers.map(refused).collect()
     };
     let one = an_hour_of(|_| Report { refused: refused(30..31), ..Report::default() });
     let [line] = &one[..] else { panic!("{one:?}") };

@@ -16,7 +16,11 @@ async function refresh() {
     if (!answer.ok) throw new Error(text);
     // Unchanged content stays, so that a selection or a tooltip survives.
     if (text !== shown) {
+      const open = [...main.querySelectorAll("details")].map((one) => one.open);
+      const left = main.querySelector("figure")?.scrollLeft ?? 0;
       main.innerHTML = text;
+      main.querySelectorAll("details").forEach((one, at) => (one.open = open[at] ?? false));
+      main.querySelector("figure")?.scrollTo(left, 0);
       shown = text;
     }
     answered = new Date();

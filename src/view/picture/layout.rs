@@ -30,7 +30,7 @@ pub(super) struct Placed<'a> {
 pub(super) fn side(cpus: usize) -> f64 {
     match cpus {
         0..=64 => 34.0,
-        65..=256 => 26.0,
+        65..=256 => 24.0,
         // Two letters of 12 px fit.
         _ => 22.0,
     }
@@ -41,21 +41,19 @@ fn core_gap(side: f64) -> f64 {
     if side < 24.0 { 3.0 } else { 4.0 }
 }
 
-/// The widths that a picture may have, without margins. A picture takes the first in which it is not
-/// too high, or the last.
-const WIDTHS: [f64; 3] = [720.0, 1060.0, 1400.0];
-const HIGH: f64 = 400.0;
-/// The width of a file that has more to show than its machine takes.
-pub(super) const WIDEST: f64 = WIDTHS[WIDTHS.len() - 1];
+/// The widths that a picture may have, without margins, and up to which height it takes each rather
+/// than the next. A picture of the second width that shrinks to a screen of 1,024 pixels is legible.
+const SIZES: [(f64, f64); 2] = [(720.0, 400.0), (1060.0, 570.0)];
+/// The last width, and that of a file that has more to show than its machine takes.
+pub(super) const WIDEST: f64 = 1400.0;
 /// No frame is narrower: its title has a name and a number.
 const NARROWEST_FRAME: f64 = 100.0;
 
 /// Puts the frames of a machine side by side and below each other. Returns them with their total
 /// width and height.
 pub(super) fn machine(frames: &[Frame], side: f64) -> (Vec<Placed<'_>>, f64, f64) {
-    let fits = |width: &f64| arrange(frames, side, *width).height <= HIGH;
-    let width = WIDTHS.into_iter().find(fits).unwrap_or(WIDEST);
-    flow(frames, side, width)
+    let fitting = SIZES.iter().find(|(width, high)| arrange(frames, side, *width).height <= *high);
+    flow(frames, side, fitting.map_or(WIDEST, |(width, _)| *width))
 }
 
 /// How many frames are in a line, and what that takes.

@@ -16,8 +16,10 @@ mod xml;
 pub use xml::escaped;
 
 use super::badge::Badge;
-use super::status::{MemoryStatus, NodeStatus, PlacementStatus, full_name};
-use crate::snapshot::SnapshotError;
+use super::facts::budget;
+use super::memory::MemoryStatus;
+use super::outline::NodeOutline;
+use super::snapshot::{Node, full_name};
 use cpuset::CpuSet;
 use std::collections::BTreeMap;
 use topology::{CoreKind, Domain, Topology};
@@ -86,19 +88,6 @@ pub struct Frame {
 impl Frame {
     fn is_innermost(&self) -> bool {
         matches!(self.inside, Inside::Cores(_))
-    }
-
-    /// Marks shared CPUs as unused by the picture.
-    fn clear(&mut self) {
-        match &mut self.inside {
-            Inside::Frames(frames) => frames.iter_mut().for_each(Frame::clear),
-            Inside::Cores(cores) => {
-                let cells = cores.iter_mut().flat_map(|core| &mut core.cells);
-                cells.filter(|cell| cell.usage == Usage::Shared).for_each(|cell| {
-                    cell.usage = Usage::Unknown;
-                });
-            }
-        }
     }
 
     fn cells(&self) -> Vec<Cell> {
@@ -195,13 +184,22 @@ impl Usage {
 
 impl Picture {
     pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
+        Picture::draw(topology, occupancy, Usage::Unused)
+    }
+
+    /// A machine on which nothing runs: its cells have the numbers of the CPUs.
+    pub fn of_machine(topology: &Topology) -> Picture {
+        Picture::draw(topology, Occupancy::default(), Usage::Unknown)
+    }
+
+    fn draw(topology: &Topology, occupancy: Occupancy, unoccupied: Usage) -> Picture {
         let Occupancy { mut tenants, reserved, shared, isolated, elsewhere } = occupancy;
         // CPUs of an ended container are lent to the shared pool until the container is back.
         tenants.iter_mut().for_each(|tenant| tenant.cpus -= shared);
         tenants.retain(|tenant| !tenant.cpus.is_empty());
         tenants.sort_unstable_by_key(|tenant| tenant.badge);
         let occupancy = Occupancy { tenants, reserved, shared, isolated, elsewhere };
-        let draw = Draw { topology, occupancy: &occupancy };
+        let draw = Draw { topology, occupancy: &occupancy, unoccupied };
         let mut frames = draw.frames(&topology.online(), &layers(topology));
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
             let title = format!("NUMA node {}: memory only", node.id);
@@ -218,56 +216,48 @@ impl Picture {
         Picture { facts: Vec::new(), frames, memory: Vec::new(), tenants: occupancy.tenants }
     }
 
-    /// A machine on which nothing runs: its cells have the numbers of the CPUs.
-    pub fn of_machine(topology: &Topology) -> Picture {
-        let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
-        let mut picture = Picture::of(topology, occupancy);
-        picture.frames.iter_mut().for_each(Frame::clear);
-        picture
+    /// Draws a node with names, facts and memory.
+    pub fn of_node(node: &Node) -> Picture {
+        let mut picture = Picture::of_outline(&NodeOutline::of(node));
+        for tenant in &mut picture.tenants {
+            let badge = Some(tenant.badge);
+            let named = if tenant.is_pod {
+                let one = node.containers.iter().find(|one| one.pool_badge == badge);
+                one.map(|one| full_name(&one.pod.namespace, &one.pod.name, ""))
+            } else {
+                let one = node.containers.iter().find(|one| one.badge == badge);
+                one.map(|one| one.full_name())
+            };
+            tenant.name = named.unwrap_or_default();
+        }
+        let memory = node.memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
+        Picture { facts: facts(node), memory, ..picture }
     }
 
-    /// Draws the node of a status.
-    ///
-    /// # Errors
-    /// The description is not one of a machine.
-    pub fn of_status(node: &NodeStatus) -> Result<Picture, SnapshotError> {
-        let (topology, _) = node.machine.read()?;
+    /// Draws a node for a reader who may see no names.
+    pub fn of_outline(node: &NodeOutline) -> Picture {
         let tenants = node.containers.iter().filter_map(|one| {
-            Some(Tenant {
+            let tenant = Tenant {
                 badge: one.badge?,
-                is_pod: false,
-                name: one.full_name(),
-                cpus: one.cpus - one.shared,
+                is_pod: one.is_pod,
+                name: String::new(),
+                cpus: one.cpus,
                 idle: one.idle,
-                placement: one.placement.words(&one.idle),
-            })
-        });
-        let pools = node.containers.iter().filter_map(|one| {
-            let placement = PlacementStatus::of(&topology, &one.own_pool);
-            Some((
-                one.pool_badge?,
-                Tenant {
-                    badge: one.pool_badge?,
-                    is_pod: true,
-                    name: full_name(&one.namespace, &one.pod, ""),
-                    cpus: one.own_pool,
-                    idle: CpuSet::EMPTY,
-                    placement: placement.words(&CpuSet::EMPTY),
-                },
-            ))
+                placement: node.placement(one),
+            };
+            Some((tenant.badge, tenant))
         });
         // Several containers share a pool.
-        let pools: BTreeMap<Badge, Tenant> = pools.collect();
+        let tenants: BTreeMap<Badge, Tenant> = tenants.collect();
+        let cpus = &node.cpus;
         let occupancy = Occupancy {
-            tenants: tenants.chain(pools.into_values()).collect(),
-            reserved: node.cpus.reserved,
-            shared: node.cpus.shared,
-            isolated: node.cpus.isolated,
-            elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
+            tenants: tenants.into_values().collect(),
+            reserved: cpus.reserved,
+            shared: cpus.shared,
+            isolated: cpus.isolated,
+            elsewhere: node.elsewhere,
         };
-        let memory = node.memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
-        let picture = Picture::of(&topology, occupancy);
-        Ok(Picture { facts: facts(node), memory, ..picture })
+        Picture::of(&node.machine, occupancy)
     }
 
     /// All cells, in the order of the drawing.
@@ -355,17 +345,13 @@ impl Picture {
 }
 
 /// What a reader of the picture alone would ask for: mechanism, engine, reserved CPUs, moves, age.
-fn facts(node: &NodeStatus) -> Vec<String> {
-    let moves = match &node.rebalance {
-        None => "rebalance off".to_owned(),
-        Some(moves) => format!("rebalance: {}", moves.budget()),
-    };
+fn facts(node: &Node) -> Vec<String> {
     vec![
         format!("exclusivity {}", node.config.exclusivity),
         format!("placement {}", node.config.own.placement),
-        format!("reserved {}", wording::cpus(wording::or_none(node.cpus.reserved))),
-        moves,
-        format!("settings since {}", node.config_source.loaded),
+        format!("reserved {}", wording::cpus(wording::or_none(node.figures.cpus.reserved))),
+        format!("rebalance: {}", budget(node.figures.rebalance.as_ref())),
+        format!("settings since {}", node.parts.config_source.loaded),
     ]
 }
 
@@ -405,6 +391,8 @@ fn any_crosses(domains: &[Domain], others: &[Domain]) -> bool {
 struct Draw<'a> {
     topology: &'a Topology,
     occupancy: &'a Occupancy,
+    /// The usage of CPUs that are not in `occupancy`.
+    unoccupied: Usage,
 }
 
 impl Draw<'_> {
@@ -456,7 +444,7 @@ impl Draw<'_> {
             None if shared.contains(cpu) => Usage::Shared,
             None if elsewhere.contains(cpu) => Usage::Elsewhere,
             None if isolated.contains(cpu) => Usage::Isolated,
-            None => Usage::Unused,
+            None => self.unoccupied,
         }
     }
 }

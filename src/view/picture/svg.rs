@@ -84,12 +84,9 @@ pub fn file(picture: &Picture, title: &str) -> String {
         xml.element("style", &[], |xml| xml.raw(&file_style()));
         xml.empty("rect", &[("class", &"paper"), ("width", &"100%"), ("height", &"100%")]);
         xml.text("text", &[("class", &"headline"), ("x", &MARGIN), ("y", &HEADLINE)], title);
-        for (at, line) in facts.iter().enumerate() {
-            let y = HEADLINE + 4.0 + (at + 1) as f64 * FACT;
-            xml.text("text", &[("class", &"label soft"), ("x", &MARGIN), ("y", &y)], line);
-        }
+        lines(xml, &facts, (MARGIN, HEADLINE));
         group(xml, (MARGIN, top), |xml| painter.frames(xml, &placed));
-        draw_memory(xml, picture, (MARGIN, memory), width);
+        lines(xml, &picture.memory, (MARGIN, memory));
         group(xml, (MARGIN, below), |xml| legend.draw(xml));
     })
 }
@@ -102,27 +99,26 @@ pub fn part(picture: &Picture) -> String {
     let size = (width + 2.0 * NO_MARGIN, height + memory_height(picture) + 2.0 * NO_MARGIN);
     document(picture, "CPUs and their containers", size, |xml| {
         group(xml, (NO_MARGIN, NO_MARGIN), |xml| painter.frames(xml, &placed));
-        draw_memory(xml, picture, (NO_MARGIN, NO_MARGIN + height), width);
+        lines(xml, &picture.memory, (NO_MARGIN, NO_MARGIN + height));
     })
 }
 
-/// The width that [`draw_memory`] needs; no more than the widest picture has.
+/// The width of the lines about memory; no more than the widest picture has.
 fn memory_width(picture: &Picture) -> f64 {
     let longest = picture.memory.iter().map(|line| line.chars().count()).max();
     longest.map_or(0.0, |characters| ((characters + 1) as f64 * CHARACTER).min(WIDEST))
 }
 
-/// What [`draw_memory`] takes below the frames.
+/// The height of the lines about memory below the frames.
 fn memory_height(picture: &Picture) -> f64 {
     if picture.memory.is_empty() { 0.0 } else { picture.memory.len() as f64 * FACT + 6.0 }
 }
 
-/// A line for the memory of each NUMA node.
-fn draw_memory(xml: &mut Xml, picture: &Picture, (x, top): (f64, f64), width: f64) {
-    let most = (width / CHARACTER) as usize;
-    for (at, line) in picture.memory.iter().enumerate() {
+/// Lines of text below this point; none is longer than the widest picture.
+fn lines(xml: &mut Xml, lines: &[String], (x, top): (f64, f64)) {
+    for (at, line) in lines.iter().enumerate() {
         let y = top + 4.0 + (at + 1) as f64 * FACT;
-        let line = cut(line, most);
+        let line = cut(line, (WIDEST / CHARACTER) as usize);
         xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &y)], &line);
     }
 }
@@ -142,6 +138,8 @@ fn document(
             ("viewBox", &format!("0 0 {width} {height}")),
             ("width", &width),
             ("height", &height),
+            // It shrinks with the screen, down to letters of 10 pixels.
+            ("style", &format!("min-width: {}px", (width / SMALLEST * 10.0).round())),
             ("role", &"img"),
             ("aria-labelledby", &"picture-title picture-desc"),
         ],
@@ -245,24 +243,20 @@ impl<'a> Painter<'a> {
         );
     }
 
-    /// A cell, with the CPU's number if it is legible.
+    /// A cell, with the CPU's number if it is legible or there is no sign.
     fn cell(&self, xml: &mut Xml, at: (f64, f64), Cell { cpu, usage }: Cell) {
-        if usage == Usage::Unknown {
-            square(xml, "shared", at, self.side);
-            let (x, y) = (at.0 + self.side / 2.0, (at.1 + self.side / 2.0).round() + 4.0);
-            let class = "number";
-            xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cpu.to_string());
-            return;
-        }
         fill(xml, usage, at, self.side);
-        if has_number(self.side) {
-            let class = match usage {
-                Usage::Held(badge) => format!("number on{}", badge.colour()),
-                _ => "number".to_owned(),
-            };
-            let (x, y) = (at.0 + self.side / 2.0, at.1 + self.side - 4.0);
-            xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cpu.to_string());
-        }
+        let below = match usage {
+            Usage::Unknown => (self.side / 2.0).round() + 4.0,
+            _ if has_number(self.side) => self.side - 3.0,
+            _ => return,
+        };
+        let class = match usage {
+            Usage::Held(badge) => format!("number on{}", badge.colour()),
+            _ => "number".to_owned(),
+        };
+        let (x, y) = (at.0 + self.side / 2.0, at.1 + below);
+        xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cpu.to_string());
     }
 }
 
@@ -292,13 +286,14 @@ fn fill(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
         }
     };
     let text = usage.sign();
+    // The sign is smaller and higher where the CPU's number is below it.
+    let (part, middle) = if has_number(side) { (0.47, 0.47) } else { (0.56, 0.7) };
     let size = match text.chars().count() {
-        1 => side * 0.56,
-        2 => (side * 0.5).max(SMALLEST),
+        0 => return,
+        1 => side * part,
+        2 => (side * part.min(0.5)).max(SMALLEST),
         _ => side * 0.36,
     };
-    // The sign is higher where the CPU's number is below it.
-    let middle = if has_number(side) { 0.52 } else { 0.7 };
     let (x, y) = (at.0 + side / 2.0, (at.1 + side * middle).round());
     let font = size.round();
     xml.text("text", &[("class", &class), ("x", &x), ("y", &y), ("font-size", &font)], &text);

@@ -191,6 +191,53 @@ fn a_pod_with_an_own_pool_has_letters_and_is_no_container() {
     assert_eq!(picture.sentence(), sentence);
 }
 
+/// The first number in `text` that follows these words.
+fn number_after(text: &str, words: &str) -> f64 {
+    let (_, rest) = text.split_once(words).unwrap();
+    let number = rest.split(|c: char| c != '.' && !c.is_ascii_digit()).next().unwrap();
+    number.parse().unwrap()
+}
+
+/// On a screen of 1,024 pixels with a scroll bar, where the page has margins.
+#[test]
+fn machines_of_128_cpus_are_seen_without_scrolling() {
+    for words in [
+        "pack:2 l3:4 core:8 pu:2",
+        "pack:2 numa:4 l3:2 core:8",
+        "pack:1 l3:8 core:8 pu:2",
+        "pack:1 l3:16 core:8",
+        "pack:2 l3:8 core:4 pu:2",
+        "pack:2 l3:16 core:4",
+        "pack:2 numa:4 l3:2 core:4 pu:2",
+        "pack:8 core:8 pu:2",
+        "pack:1 core:128",
+        "pack:4 core:4 pu:8",
+    ] {
+        let machine = machine(words);
+        assert_eq!(machine.online().len(), 128, "{words}");
+        let svg = svg::part(&picture(&machine, "0", vec![]));
+        let least = number_after(&svg, "min-width: ");
+        assert!(least <= 960.0, "{words}: {least}");
+    }
+}
+
+/// A cell has a letter above the CPU's number: capital letters are 0.73 as high as their font.
+#[test]
+fn letter_and_number_of_a_cell_are_apart() {
+    let both = ["0-3", "4-7"].into_iter().enumerate();
+    let tenants = both.map(|(at, cpus)| tenant(at as u16 * 26, "x", cpus)).collect();
+    let svg = svg::part(&picture(&machine("core:4 pu:2"), "", tenants));
+    let mut cells = 0;
+    for cell in svg.split("<g><title>CPU ").skip(1) {
+        let (letter, number) = cell.split_once("class=\"number").unwrap();
+        let letter_below = number_after(letter.split_once("<text").unwrap().1, " y=\"");
+        let number_above = number_after(number, " y=\"") - 0.73 * 12.0;
+        assert!(number_above - letter_below >= 5.0, "{letter_below} {number_above}");
+        cells += 1;
+    }
+    assert_eq!(cells, 8);
+}
+
 /// NUMA nodes side by side, and a legend in columns: a screen shows most of it.
 #[test]
 fn a_large_machine_is_wide_and_not_high() {
@@ -202,11 +249,7 @@ fn a_large_machine_is_wide_and_not_high() {
         Tenant { cpus, ..tenant(at as u16, &format!("team/inference-{at}/main"), "") }
     });
     let svg = svg::file(&picture(&topology, "", tenants.collect()), "a title");
-    let size = |name: &str| {
-        let (_, rest) = svg.split_once(&format!(" {name}=\"")).unwrap();
-        rest.split('"').next().unwrap().parse::<f64>().unwrap()
-    };
-    let (width, height) = (size("width"), size("height"));
+    let (width, height) = (number_after(&svg, " width=\""), number_after(&svg, " height=\""));
     assert!(width > 1000.0 && width <= 1430.0, "{width} x {height}");
     assert!(height < 1300.0, "{width} x {height}");
 }
@@ -256,18 +299,14 @@ NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi free
     assert!(
         svg::file(&picture, "a title").contains(">NUMA node 0: memory 60Gi, 32Gi allocated, 28Gi")
     );
-    let height = |svg: &str| {
-        let (_, rest) = svg.split_once(" height=\"").unwrap();
-        rest.split('"').next().unwrap().parse::<f64>().unwrap()
-    };
+    let height = |svg: &str| number_after(svg, " height=\"");
     assert!(height(&svg::part(&picture)) > height(&before));
 }
 
-/// On a screen of any width a picture has its own size: the smallest text is 12 pixels high.
+/// A picture shrinks with a screen until its smallest text is 10 pixels high.
 #[test]
-fn no_text_of_a_page_is_smaller_than_12_pixels() {
+fn no_text_of_a_page_is_smaller_than_12_pixels_and_none_shrinks_below_10() {
     let rules = svg::page_style() + include_str!("../../serve/page/page.css");
-    assert!(rules.contains("figure svg.picture { display: block; max-width: none;"));
     for size in rules.split("font-size: ").skip(1).filter_map(|rest| rest.split(';').next()) {
         let pixels = match (size.strip_suffix("px"), size.strip_suffix("rem")) {
             (Some(pixels), _) => pixels.parse::<f64>().unwrap(),
@@ -279,6 +318,11 @@ fn no_text_of_a_page_is_smaller_than_12_pixels() {
     let many = || (0..64).map(|cpu| tenant(cpu, "x", &cpu.to_string())).collect::<Vec<_>>();
     for words in ["core:64", "core:400"] {
         let svg = svg::part(&picture(&machine(words), "", many()));
+        let least = number_after(&svg, "min-width: ");
+        assert!(
+            least >= (number_after(&svg, " width=\"") * 10.0 / 12.0).floor(),
+            "{words}: {least}"
+        );
         for size in svg.split("font-size=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
             assert!(size.parse::<f64>().unwrap() >= 12.0, "{words}: {size}");
         }

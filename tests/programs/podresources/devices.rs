@@ -8,6 +8,7 @@ use crate::support::commands::{command, has};
 use crate::support::events::{local, pod_and_container};
 use crate::support::observed::ObservedDaemon;
 use ledger::{Event, Qos};
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// A network card on a NUMA node, as the kubelet lists it: a node is field 1 of a topology, and its
@@ -32,15 +33,17 @@ impl Node {
         self.daemon.event(Event::RunPod(pod)).await.unwrap();
     }
 
-    async fn kubelet_is(&self, state: &str) {
+    /// As the status has it in JSON.
+    async fn kubelet_is(&self, state: Value) {
         for _ in 0..100 {
-            let status = self.daemon.status().await.node.unwrap();
-            if status.kubelet_devices == state {
+            let parts = self.daemon.status().await.node.unwrap().parts;
+            if serde_json::to_value(parts.kubelet_devices).unwrap() == state {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("not {state:?}: {:?}", self.daemon.status().await.node.unwrap().kubelet_devices);
+        let parts = self.daemon.status().await.node.unwrap().parts;
+        panic!("not {state:?}: {:?}", parts.kubelet_devices);
     }
 
     async fn created(&self, name: &str) -> Result<String, String> {
@@ -55,10 +58,10 @@ async fn cpus_are_on_the_node_that_the_kubelet_names() {
         let list = [pod("a", &[&nic(1)]), pod("b", &[&nic(0)]), pod("far", &[&nic(7)])].concat();
         let _kubelet = Kubelet::start(&node.kubelet(), [(LIST, Ok(list))].into());
         node.run_pod("a").await;
-        node.kubelet_is("answers").await;
+        node.kubelet_is("answers".into()).await;
         assert_eq!(node.created("a").await.unwrap(), "8-9");
         node.run_pod("b").await;
-        node.kubelet_is("answers").await;
+        node.kubelet_is("answers".into()).await;
         assert_eq!(node.created("b").await.unwrap(), "2-3");
         // A NUMA node that does not exist, and a pod that is not listed.
         assert_eq!(node.created("far").await.unwrap(), "4-5");
@@ -74,18 +77,18 @@ async fn a_failing_kubelet_delays_no_container() {
     local(async {
         let broken = pod("a", &[&[0xff]]);
         let answers = [
-            (Ok(broken), "fails: its answer is not a valid message"),
+            (Ok(broken), "its answer is not a valid message"),
             (
                 Ok(vec![0; (4 << 20) + 1]),
-                "fails: it answered the message is longer than 4194304 bytes (gRPC code 8)",
+                "it answered the message is longer than 4194304 bytes (gRPC code 8)",
             ),
-            (Err((8, "too many requests")), "fails: it answered too many requests (gRPC code 8)"),
+            (Err((8, "too many requests")), "it answered too many requests (gRPC code 8)"),
         ];
-        for (answer, state) in answers {
+        for (answer, why) in answers {
             let node = Node::under("single-numa-node").await;
             let _kubelet = Kubelet::start(&node.kubelet(), [(LIST, answer)].into());
             node.run_pod("a").await;
-            node.kubelet_is(state).await;
+            node.kubelet_is(json!({"fails": why})).await;
             assert_eq!(node.created("a").await.unwrap(), "2-3");
         }
         let node = Node::under("single-numa-node").await;
@@ -95,7 +98,7 @@ async fn a_failing_kubelet_delays_no_container() {
         assert_eq!(node.created("a").await.unwrap(), "2-3");
         // The plugin waits a second for the kubelet's answer, but this container did not.
         assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
-        node.kubelet_is("fails: no answer within 1 s").await;
+        node.kubelet_is(json!({"fails": "no answer within 1 s"})).await;
     })
     .await;
 }
@@ -108,7 +111,7 @@ async fn the_kubelet_is_asked_again_after_it_was_away() {
         assert_eq!(node.created("a").await.unwrap(), "2-3");
         let _kubelet = Kubelet::start(&node.kubelet(), [(LIST, Ok(pod("b", &[&nic(1)])))].into());
         node.run_pod("b").await;
-        node.kubelet_is("answers").await;
+        node.kubelet_is("answers".into()).await;
         assert_eq!(node.created("b").await.unwrap(), "8-9");
     })
     .await;

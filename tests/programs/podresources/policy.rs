@@ -37,7 +37,7 @@ async fn a_removed_field_takes_effect_after_a_restart() {
         node.daemon.swap_config("cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n");
         let waiting = || async {
             let status = node.daemon.status().await.node.unwrap();
-            status.config_source.waiting_for_restart
+            status.parts.config_source.waiting
         };
         while waiting().await.is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -61,9 +61,7 @@ async fn list_equals_the_status_in_random_states() {
                 .containers
                 .iter()
                 .map(|one| {
-                    let cpus = one.cpus.iter().filter(|_| one.exclusive);
-                    let name = format!("{}/{}/{}", one.namespace, one.pod, one.container);
-                    (name, cpus.map(|cpu| cpu as u64).collect())
+                    (one.full_name(), one.exclusive_cpus().iter().map(|cpu| cpu as u64).collect())
                 })
                 .collect();
             if turn % 4 == 0 {

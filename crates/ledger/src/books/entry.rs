@@ -16,6 +16,7 @@ use cpuset::{CgroupPath, CpuSet};
 use placement::PodOptions;
 use placement::memory_manager::{Amounts, NodeMemoryClaim};
 use placement::pod_options::{Margin, Smt, Uncore};
+use serde::{Deserialize, Serialize};
 
 /// A container that exists, or may be restarted.
 #[derive(Debug, Clone)]
@@ -121,7 +122,10 @@ pub(crate) struct Notice {
     pub(crate) at: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How far the life of a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Its process may not run yet.
     Created,

@@ -48,7 +48,7 @@ fn a_change_of_the_engine_moves_no_running_container() {
     node.stop_pod(&guaranteed("a", 4000));
     assert_eq!(node.create(&guaranteed("d", 5000), "c", "d", 5000).unwrap(), "2-6");
     assert!(!by_compact(&reasons(&mut node)));
-    assert_eq!(node.ledger.view().moves.values().sum::<u64>(), 0);
+    assert_eq!(node.ledger.view().figures.moves.values().sum::<u64>(), 0);
 }
 
 /// Two caches of eight CPUs, two of them reserved. The kubelet's engine fills the rest of the first

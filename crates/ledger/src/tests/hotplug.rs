@@ -30,7 +30,7 @@ fn a_shared_cpu_going_offline_moves_no_exclusive_container() {
     set_offline(&mut node, "9");
     node.check("a", "2-5");
     node.check("s", "0-1,6-8,10-15");
-    assert!(node.ledger.view().moves.is_empty());
+    assert!(node.ledger.view().figures.moves.is_empty());
     set_offline(&mut node, "");
     node.check("a", "2-5");
     node.check("s", "0-1,6-15");
@@ -42,7 +42,7 @@ fn a_container_that_loses_a_cpu_gets_the_nearest_one_and_keeps_it() {
     set_offline(&mut node, "3");
     node.check("a", "2,4-6");
     node.check("s", "0-1,7-15");
-    assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
+    assert_eq!(node.ledger.view().figures.moves.get(&MoveReason::Offline), Some(&1));
     set_offline(&mut node, "");
     node.check("a", "2,4-6");
     node.check("s", "0-1,3,7-15");
@@ -63,7 +63,7 @@ fn a_container_without_a_replacement_keeps_the_rest_until_a_cpu_is_free() {
     assert_eq!(node.create(&guaranteed("b", 1000), "c", "b", 1000).unwrap(), "6");
     set_offline(&mut node, "3");
     node.check("a", "2,4-5,7");
-    assert_eq!(node.ledger.view().moves.get(&MoveReason::Online), Some(&1));
+    assert_eq!(node.ledger.view().figures.moves.get(&MoveReason::Online), Some(&1));
 }
 
 #[test]

@@ -29,9 +29,9 @@ fn a_pod_named_by_its_sandbox_alone_is_the_same_pod() {
     node.start(&stub(&a), "c", "1", 4000);
     node.event(Event::RunPod(stub(&a))).unwrap();
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
-    assert_eq!(node.ledger.view().pods, 1);
+    assert_eq!(node.ledger.view().figures.pods, 1);
     node.stop_pod(&a);
-    assert_eq!((node.ledger.view().pods, node.ledger.exclusive()), (0, CpuSet::EMPTY));
+    assert_eq!((node.ledger.view().figures.pods, node.ledger.exclusive()), (0, CpuSet::EMPTY));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn an_event_without_a_pod_is_matched_by_its_container() {
     node.set.clear();
     node.event(update).unwrap();
     node.check("1", "2-5");
-    assert_eq!(node.ledger.view().pods, 1);
+    assert_eq!(node.ledger.view().figures.pods, 1);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_pod_described_in_full_only_later_is_the_same_pod() {
     node.start(&a, "c", "1", 4000);
     let claims = node.ledger.claims().collect::<Vec<_>>();
     assert_eq!((&*claims[0].pod_uid.0, &*claims[0].pod), ("uid-a", "a"));
-    assert_eq!((claims.len(), node.ledger.view().pods), (1, 1));
+    assert_eq!((claims.len(), node.ledger.view().figures.pods), (1, 1));
     node.stop("1");
     assert_eq!(node.create(&a, "c", "2", 4000).unwrap(), "2-5");
 }
@@ -95,7 +95,7 @@ fn a_known_container_stays_in_its_pod() {
     node.create(&b, "c", "2", 4000).unwrap();
     let mixed = Pod { sandbox: a.sandbox.clone(), ..b.clone() };
     node.start(&mixed, "c", "2", 4000);
-    assert_eq!((node.ledger.claims().count(), node.ledger.view().pods), (2, 2));
+    assert_eq!((node.ledger.claims().count(), node.ledger.view().figures.pods), (2, 2));
     node.stop_pod(&b);
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }

@@ -83,9 +83,9 @@ fn the_view_says_which_isolated_cpus_are_free() {
         let mut node = node(isolated);
         node.create(&asking("a", 2000, "require"), "a", "a", 2000).unwrap();
         let view = node.ledger.view();
-        assert_eq!(view.free.to_string(), free);
-        assert_eq!(view.isolated.to_string(), "8-15");
-        assert_eq!(view.free_isolated.to_string(), "10-15");
+        assert_eq!(view.figures.cpus.free.to_string(), free);
+        assert_eq!(view.figures.cpus.isolated.to_string(), "8-15");
+        assert_eq!(view.figures.cpus.isolated_free.to_string(), "10-15");
     }
 }
 
@@ -139,10 +139,10 @@ fn an_isolated_cpu_that_comes_online_is_not_shared() {
     let machine = machine_with("8-15");
     let offline = "9".parse().unwrap();
     node.event(Event::Machine(machine.without(&offline).unwrap())).unwrap();
-    assert_eq!(node.ledger.view().free_isolated.to_string(), "8,10-15");
+    assert_eq!(node.ledger.view().figures.cpus.isolated_free.to_string(), "8,10-15");
     node.event(Event::Machine(machine)).unwrap();
     assert_eq!(node.ledger.pool().to_string(), "0-7");
-    assert_eq!(node.ledger.view().free_isolated.to_string(), "8-15");
+    assert_eq!(node.ledger.view().figures.cpus.isolated_free.to_string(), "8-15");
 }
 
 /// The CPUs that a pod keeps free are isolated or not, as its later containers need them.

@@ -36,7 +36,7 @@ impl Node {
     }
 
     fn moved(&self) -> Vec<(&'static str, u64)> {
-        self.ledger.view().moves.iter().map(|(why, count)| (why.name(), *count)).collect()
+        self.ledger.view().figures.moves.iter().map(|(why, count)| (why.name(), *count)).collect()
     }
 }
 
@@ -72,7 +72,7 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
         assert_eq!(node.ledger.exclusive(), cpus(expect), "{set:?} {ours:?} {kubelet:?}");
         // It counts as a move unless these CPUs were already set.
         let moves = usize::from(set != Some(expect));
-        assert_eq!(node.ledger.view().moves.len(), moves, "{set:?} {ours:?} {kubelet:?}");
+        assert_eq!(node.ledger.view().figures.moves.len(), moves, "{set:?} {ours:?} {kubelet:?}");
     }
     // Two containers, each with one source: the more reliable source wins, though its container is
     // younger.
@@ -347,9 +347,9 @@ fn observing_logs_what_would_be_done() {
     let exclusive = |view: &View| {
         view.containers.iter().map(|one| one.exclusive.map(|c| c.to_string())).collect::<Vec<_>>()
     };
-    assert_eq!(view.stance, Stance::Observe);
+    assert_eq!(view.figures.stance, Stance::Observe);
     assert_eq!(exclusive(&view), [Some("2-5".to_owned()), Some("8-11".to_owned()), None]);
-    assert_eq!(view.pool.to_string(), "0-1,6-7,12-15");
+    assert_eq!(view.figures.cpus.shared.to_string(), "0-1,6-7,12-15");
     assert_eq!(node.ledger.claims().count(), 1);
     // The runtime lists the same containers again, with other CPUs or none: the decisions stay.
     node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();

@@ -97,12 +97,12 @@ fn a_pod_without_containers_is_reported_as_deserted() {
     next.event(Event::Synchronize { pods: vec![a.clone()], containers: Vec::new() }).unwrap();
     assert_eq!(deserted(&next), [Deserted { removed: false, ..expect }]);
     node.stop_pod(&a);
-    assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
+    assert_eq!((deserted(&node), node.ledger.view().figures.pods), (vec![], 0));
     // A Guaranteed pod that shared CPUs stays for its pause container, and keeps no CPUs free.
     let b = Pod { cgroup: CgroupPath::new("kubepods/podb"), ..guaranteed("b", 14_500) };
     node.create(&b, "c", "b", 14_500).unwrap();
     node.remove("b");
-    assert_eq!((deserted(&node).len(), node.ledger.view().pods), (1, 1));
+    assert_eq!((deserted(&node).len(), node.ledger.view().figures.pods), (1, 1));
     node.create(&a, "one", "1", 14_000).unwrap();
     node.stop_pod(&a);
     node.stop_pod(&b);
@@ -110,7 +110,7 @@ fn a_pod_without_containers_is_reported_as_deserted() {
     let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.remove("s");
-    assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
+    assert_eq!((deserted(&node), node.ledger.view().figures.pods), (vec![], 0));
 }
 
 #[test]

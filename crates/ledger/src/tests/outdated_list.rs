@@ -31,7 +31,7 @@ fn an_outdated_list_does_not_undo_a_resize() {
             node.event(event).unwrap();
             node.check("a", expect);
             assert_eq!(node.ledger.exclusive(), cpus(expect));
-            assert!(node.ledger.view().moves.is_empty());
+            assert!(node.ledger.view().figures.moves.is_empty());
             // The next resize starts from its present CPUs.
             resize(&mut node, &a, "c", "a", resized, created).unwrap();
             assert_eq!(node.ledger.exclusive().len() as u64, created / 1000);
@@ -47,7 +47,7 @@ fn an_outdated_list_does_not_undo_a_resize_to_shared() {
     resize(&mut node, &a, "c", "a", 2000, 2500).unwrap();
     node.event(outdated_list(&node, &a, "a", 2000)).unwrap();
     assert!(node.ledger.exclusive().is_empty());
-    assert!(node.ledger.view().moves.is_empty());
+    assert!(node.ledger.view().figures.moves.is_empty());
 }
 
 /// The ledger does not take the missing CPUs for a resize.

@@ -142,10 +142,10 @@ fn a_container_with_the_amount_of_its_pod_shares_as_soon_as_another_one_arrives(
     let mut node = node();
     let a = guaranteed("a", 4000);
     assert_eq!(node.create(&a, "main", "m", 4000).unwrap(), "2-5");
-    assert_eq!(node.ledger.view().container_counts().exclusive, 1);
+    assert_eq!(counts(&node).exclusive, 1);
     assert_eq!(node.create(&a, "second", "n", 4000).unwrap(), "2-5");
     node.check("m", "2-5");
-    assert_eq!(node.ledger.view().container_counts().exclusive, 0);
+    assert_eq!(counts(&node).exclusive, 0);
     assert_eq!(claims(&node, &a), [":2-5"]);
     assert_eq!(node.create(&a, "own", "o", 3000).unwrap(), "2-4");
     node.check("m", "5");
@@ -199,7 +199,7 @@ fn slices_of_ended_init_containers_return_to_the_own_pool() {
     node.create(&a, "init", "i", 500).unwrap();
     node.stop("i");
     assert_eq!(node.create(&a, "app", "p", 4000).unwrap(), "2-5");
-    assert_eq!(node.ledger.view().container_counts().exclusive, 1);
+    assert_eq!(counts(&node).exclusive, 1);
 }
 
 /// KEP-5532: all containers are killed and removed, and created again.

@@ -415,6 +415,6 @@ fn a_refused_pod_option_leaves_nothing_behind() {
         let a = asking(guaranteed("a", 2000), &[(key, value)]);
         let refused = node.create(&a, "c", "a", 2000).unwrap_err();
         assert!(refused.starts_with(reason), "{refused}");
-        assert_eq!(node.ledger.view().container_counts(), ContainerCounts::default());
+        assert_eq!(counts(&node), ContainerCounts::default());
     }
 }

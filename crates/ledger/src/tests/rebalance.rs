@@ -65,7 +65,7 @@ fn a_container_moves_so_that_a_new_one_fits_into_one_cache() {
     let totals = node.ledger.move_totals();
     assert_eq!((totals.of(Occasion::Arrival, MoveOutcome::Done), totals.cpus), (1, 2));
     assert_eq!(totals.all(MoveOutcome::Staged), 0);
-    assert_eq!(node.ledger.view().moves.values().sum::<u64>(), 0, "no move by need");
+    assert_eq!(node.ledger.view().figures.moves.values().sum::<u64>(), 0, "no move by need");
 }
 
 #[test]

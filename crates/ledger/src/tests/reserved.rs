@@ -35,7 +35,7 @@ fn containers_of_reserved_namespaces_run_on_the_reserved_cpus() {
     assert_eq!(node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap(), "0-15");
     assert_eq!(node.create(&guaranteed("a", 4000), "c", "a", 4000).unwrap(), "2-5");
     assert_eq!(runs_on(&node, "dns"), "0-1");
-    let counts = node.ledger.view().container_counts();
+    let counts = super::counts(&node);
     assert_eq!(counts, ContainerCounts { exclusive: 1, shared: 1, reserved: 1 });
 }
 

@@ -225,7 +225,7 @@ fn a_resize_during_a_restart_is_adopted() {
         next.check("a", expect);
         let exclusive = next.ledger.exclusive().to_string();
         assert_eq!(exclusive, if milli < 1000 { "" } else { expect });
-        assert_eq!(next.ledger.view().moves.len(), 0);
+        assert_eq!(next.ledger.view().figures.moves.len(), 0);
     }
     // Without free CPUs it keeps its present ones.
     let mut node = Node::new();

@@ -87,7 +87,7 @@ fn a_container_keeps_its_other_cpus_when_one_went_offline_during_a_restart() {
         node.ledger = Ledger::new(machine_without("5"), settings(), remembered);
         node.event(event).unwrap();
         node.check("a", expect);
-        assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
+        assert_eq!(node.ledger.view().figures.moves.get(&MoveReason::Offline), Some(&1));
         // Hotplug completes a container that had too few CPUs already at the restart.
         node.event(Event::Machine(machine_without(""))).unwrap();
         node.event(Event::Stop(ContainerId("any".into()))).unwrap();

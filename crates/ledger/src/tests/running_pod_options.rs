@@ -82,7 +82,7 @@ fn a_pod_that_opted_out_stays_shared_when_permission_is_withdrawn() {
         again.event(running).unwrap();
         for node in [&mut node, &mut again] {
             assert!(node.ledger.exclusive().is_empty(), "{pod_options:?}");
-            assert!(node.ledger.view().moves.is_empty(), "{pod_options:?}");
+            assert!(node.ledger.view().figures.moves.is_empty(), "{pod_options:?}");
             // It keeps no CPUs free, and its next instance is refused.
             node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap();
             let refused = node.create(&a, "c", "a2", 2000).unwrap_err();
@@ -124,7 +124,7 @@ fn a_running_container_keeps_the_sibling_of_one_that_asks_for_idle_siblings() {
             node.check("x", "2");
             node.check("y", "3");
             assert_eq!(node.ledger.exclusive().to_string(), "2-3");
-            assert!(node.ledger.view().moves.is_empty());
+            assert!(node.ledger.view().figures.moves.is_empty());
         }
     }
 }

@@ -37,6 +37,21 @@ impl fmt::Display for MemoryKind {
     }
 }
 
+/// By its name, also as a key of [`Amounts`].
+#[cfg(feature = "serde")]
+impl serde::Serialize for MemoryKind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for MemoryKind {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<MemoryKind, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// A number with the largest suffix that keeps it whole.
 pub(super) fn binary(number: u128) -> String {
     let fits = |(_, shift): &&(&str, u32)| number > 0 && number.is_multiple_of(1 << shift);
@@ -99,6 +114,17 @@ impl FromStr for MemoryKind {
             number.checked_mul(1 << shift)
         };
         size().map(MemoryKind::HugePages).ok_or_else(|| UnknownKind(text.to_owned()))
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for MemoryKind {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "MemoryKind".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "`memory`, or `hugepages-` and a size." })
     }
 }
 

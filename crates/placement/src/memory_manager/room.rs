@@ -8,8 +8,13 @@ use cpuset::NodeSet;
 
 /// Memory of a container: how much, on which nodes together.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeMemoryClaim {
+    /// The NUMA nodes that it has together.
+    #[cfg_attr(feature = "serde", serde(rename = "numa_nodes"))]
     pub nodes: NodeSet,
+    /// Bytes by type.
     pub amounts: Amounts,
 }
 

@@ -336,7 +336,7 @@ fn refused_interrupts_are_reported_and_rarely_tried_again() {
     let noise = |report: &Report| {
         let refused = report.refused.iter();
         refused
-            .map(|(noise, why)| {
+            .map(|RefusedInterrupt { interrupt: noise, why }| {
                 assert_eq!(noise.chip, "PCI-MSI");
                 format!("{} {} {} {why}", noise.number, noise.names.join("+"), noise.cpus)
             })
@@ -349,7 +349,7 @@ fn refused_interrupts_are_reported_and_rarely_tried_again() {
     assert_eq!(noise(&report), refused);
     assert_eq!(report.written, 3);
     // Another goal is no reason to try again.
-    let first = &report.refused[0].0;
+    let first = &report.refused[0].interrupt;
     assert_eq!(first.to_string(), "interrupt 0 (timer, PCI-MSI) on CPU 6");
     node.avoid("5-6");
     for _ in 0..RETRY {

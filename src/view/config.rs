@@ -1,22 +1,23 @@
 //! The configuration in the status.
 
 use crate::config::{LogLevel, Mode};
-use crate::view::config_state::ConfigState;
-use crate::view::node::{NodeFigures, OwnFigures};
+use crate::view::node::DaemonSettings;
 use cpuset::PartitionType;
 use ledger::pod_option::PodOption;
-use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings};
+use ledger::{Mechanism, Namespaces, Policy, Rebalance, RebalanceMode, Settings, View};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
 /// The settings in force. The log, the status, the metrics, `check-config` and `simulate` describe
 /// settings by this type alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ConfigStatus {
     /// `none` or `static`.
     pub cpu_manager_policy: String,
     /// The options that are on.
     pub cpu_manager_policy_options: String,
+    /// `none`, `best-effort`, `restricted` or `single-numa-node`.
     pub topology_manager_policy: String,
     /// The topology manager's options that are on.
     pub topology_manager_policy_options: String,
@@ -35,11 +36,10 @@ pub struct ConfigStatus {
 }
 
 impl ConfigStatus {
-    pub fn in_force(node: &NodeFigures) -> ConfigStatus {
-        let settings = &node.view.settings;
-        let OwnFigures { partition, mode, log_level, .. } = node.own;
-        let own = OwnSettings::of(settings, partition, mode, log_level);
-        ConfigStatus::of(settings, &node.view.mechanism.to_string(), node.own.strict, own)
+    pub fn in_force(view: &View, daemon: DaemonSettings) -> ConfigStatus {
+        let DaemonSettings { strict, partition, mode, log_level } = daemon;
+        let own = OwnSettings::of(&view.settings, partition, mode, log_level);
+        ConfigStatus::of(&view.settings, &view.figures.mechanism.to_string(), strict, own)
     }
 
     pub fn of(
@@ -102,6 +102,12 @@ impl ConfigStatus {
         )
     }
 
+    /// The type of cpuset partitions.
+    pub(crate) fn partition(&self) -> PartitionType {
+        let mut kinds = PartitionType::ALL.into_iter();
+        kinds.find(|kind| kind.name() == self.own.cpuset_partition).unwrap_or_default()
+    }
+
     /// The policy and its options that are on.
     pub fn cpu_manager(&self) -> String {
         format!("{} ({})", self.cpu_manager_policy, self.cpu_manager_policy_options)
@@ -120,6 +126,7 @@ impl ConfigStatus {
 
 /// Settings for which the kubelet has no names. The default is the configuration's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OwnSettings {
     /// `kubelet` or `compact`: how exclusive CPUs are chosen.
     pub placement: String,
@@ -230,6 +237,7 @@ fn rebalance(settings: &Rebalance) -> String {
 
 /// What pods in a namespace, or in all that a pattern matches, may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BoundsReport {
     /// The namespace, or the pattern.
     pub name: String,
@@ -304,70 +312,5 @@ impl Display for Indented<'_> {
             writeln!(f, "{indent}  all others: no pod options allowed")?;
         }
         Ok(())
-    }
-}
-
-/// Where the configuration comes from, and the result of its last change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ConfigSourceStatus {
-    /// The file, or a name for the runtime if the configuration came from there.
-    pub source: String,
-    /// `in_force`; `rejected` if the file is invalid and the last valid one is in force;
-    /// `restart_needed` if changed fields take effect only after a restart.
-    pub state: String,
-    /// The lines of the overrides for this node that are in force, the most specific last.
-    pub overrides: Vec<usize>,
-    /// When the plugin read the configuration in force.
-    pub loaded: String,
-    /// What is wrong with the file; `null` if nothing.
-    pub error: Option<String>,
-    /// The line at fault, counted from 1.
-    pub error_line: Option<usize>,
-    /// Changed fields that take effect only after a restart.
-    pub waiting_for_restart: Vec<String>,
-}
-
-impl ConfigSourceStatus {
-    /// What is wrong with a rejected file, and the effect; `None` if nothing is. A client that may
-    /// not see the pods' names gets the line only: the text may quote names.
-    pub fn rejection(&self) -> Option<String> {
-        if self.state != "rejected" {
-            return None;
-        }
-        let in_force = "the last valid configuration stays in force";
-        Some(match (&self.error, self.error_line) {
-            (Some(error), _) => format!("{in_force}: {error}"),
-            (None, line) => {
-                let line = line.map(|line| format!(" in line {line}")).unwrap_or_default();
-                format!(
-                    "the file is invalid{line}; {in_force}. Run nri-cpu-manager status on the node for details"
-                )
-            }
-        })
-    }
-
-    /// What a restart would change; `None` if nothing.
-    pub fn needs_restart(&self) -> Option<String> {
-        if self.waiting_for_restart.is_empty() {
-            return None;
-        }
-        Some(format!("restart the plugin to apply {}", self.waiting_for_restart.join(", ")))
-    }
-
-    pub(super) fn of(config: &ConfigState) -> ConfigSourceStatus {
-        let state = match (&config.fault, config.waiting.is_empty()) {
-            (Some(_), _) => "rejected",
-            (None, false) => "restart_needed",
-            (None, true) => "in_force",
-        };
-        ConfigSourceStatus {
-            source: config.source.clone(),
-            state: state.to_owned(),
-            overrides: config.overrides.clone(),
-            loaded: config.loaded.to_string(),
-            error: config.fault.as_ref().map(|fault| fault.why.clone()),
-            error_line: config.fault.as_ref().and_then(|fault| fault.line),
-            waiting_for_restart: config.waiting.iter().map(|&field| field.to_owned()).collect(),
-        }
     }
 }

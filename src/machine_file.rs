@@ -14,10 +14,15 @@ const VERSION: u32 = 1;
 
 /// A machine. CPUs are lists in the kernel's format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct MachineFile {
+    /// Of this form.
     pub version: u32,
+    /// Sockets that have online CPUs.
     pub sockets: Vec<Part>,
-    pub numa_nodes: Vec<NodeSnapshot>,
+    /// All NUMA nodes.
+    pub numa_nodes: Vec<MachineNode>,
+    /// Uncore caches (L3), by their lowest CPU.
     pub uncore_caches: Vec<Cache>,
     /// The online CPUs of each core.
     pub cores: Vec<String>,
@@ -27,6 +32,7 @@ pub struct Snapshot {
     pub performance_cpus: String,
     /// Online CPUs, on hybrid machines.
     pub efficient_cpus: String,
+    /// CPUs that are not online, or in cpuset partitions of other programs.
     pub offline_cpus: Vec<Offline>,
     /// See [`Facts::isolated`].
     pub isolated_cpus: String,
@@ -34,45 +40,58 @@ pub struct Snapshot {
 
 /// A socket or a die.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Part {
+    /// The kernel's number.
     pub id: usize,
     /// Online.
     pub cpus: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeSnapshot {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct MachineNode {
+    /// The kernel's number.
     pub id: usize,
     /// Online; empty for a node that has memory only.
     pub cpus: String,
     /// See [`NodeFacts::distances`].
     pub distances: Vec<u32>,
+    /// Its memory in bytes, if known.
     pub memory_bytes: Option<u64>,
     /// The number of huge pages in its pools, by the size of a page in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
+    /// Whether it has no memory.
     pub memoryless: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cache {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Cache {
+    /// Its lowest CPU.
     pub id: usize,
     /// Online.
     pub cpus: String,
     /// 3 for an L3.
     pub level: Option<u32>,
+    /// Its size in bytes, if known.
     pub bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offline {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Offline {
+    /// Its number.
     pub cpu: usize,
+    /// Its NUMA node, if known.
     pub numa_node: Option<usize>,
+    /// Its socket, if known.
     pub socket: Option<usize>,
 }
 
 /// `what` is a kind of domain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SnapshotError {
+pub enum MachineFileError {
     #[error("format version {0}, but this program reads version {VERSION}")]
     Version(u32),
     #[error("{0}: {1}")]
@@ -87,9 +106,9 @@ pub enum SnapshotError {
     Topology(#[from] TopologyError),
 }
 
-impl Snapshot {
+impl MachineFile {
     /// `sizes` are the known sizes of caches and memories.
-    pub fn of(topology: &Topology, sizes: &Sizes) -> Snapshot {
+    pub(crate) fn of(topology: &Topology, sizes: &Sizes) -> MachineFile {
         let mut dies: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
         let mut kinds: BTreeMap<CoreKind, CpuSet> = BTreeMap::new();
         for cpu in topology.cpus() {
@@ -103,7 +122,7 @@ impl Snapshot {
             }
         }
         let of_kind = |kind| kinds.get(&kind).copied().unwrap_or_default().to_string();
-        Snapshot {
+        MachineFile {
             version: VERSION,
             sockets: topology
                 .sockets()
@@ -113,7 +132,7 @@ impl Snapshot {
             numa_nodes: topology
                 .nodes()
                 .iter()
-                .map(|one| NodeSnapshot {
+                .map(|one| MachineNode {
                     id: one.id,
                     cpus: one.cpus.to_string(),
                     distances: one.distances.clone(),
@@ -145,9 +164,9 @@ impl Snapshot {
         }
     }
 
-    pub fn read(&self) -> Result<(Topology, Sizes), SnapshotError> {
+    pub(crate) fn read(&self) -> Result<(Topology, Sizes), MachineFileError> {
         if self.version != VERSION {
-            return Err(SnapshotError::Version(self.version));
+            return Err(MachineFileError::Version(self.version));
         }
         numbered("sockets", self.sockets.iter().map(|one| one.id))?;
         numbered("NUMA nodes", self.numa_nodes.iter().map(|one| one.id))?;
@@ -165,12 +184,12 @@ impl Snapshot {
         let performance = parse("performance_cpus", &self.performance_cpus)?;
         let efficient = parse("efficient_cpus", &self.efficient_cpus)?;
         if let Some(cpu) = (performance & efficient).iter().next() {
-            return Err(SnapshotError::Twice { cpu, what: "kinds of cores" });
+            return Err(MachineFileError::Twice { cpu, what: "kinds of cores" });
         }
         let mut cpus = Vec::new();
         for id in socket.keys().chain(node.keys()).chain(cache.keys()).chain(core.keys()) {
             let domain = |of: &BTreeMap<usize, usize>, what| {
-                of.get(id).copied().ok_or(SnapshotError::Missing { cpu: *id, what })
+                of.get(id).copied().ok_or(MachineFileError::Missing { cpu: *id, what })
             };
             cpus.push(Cpu {
                 id: *id,
@@ -222,17 +241,17 @@ impl Snapshot {
     }
 }
 
-fn parse(field: &'static str, list: &str) -> Result<CpuSet, SnapshotError> {
-    list.parse().map_err(|error| SnapshotError::List(field, error))
+fn parse(field: &'static str, list: &str) -> Result<CpuSet, MachineFileError> {
+    list.parse().map_err(|error| MachineFileError::List(field, error))
 }
 
 /// Checks that domains of a kind have different numbers. Not for dies: their numbers restart in each
 /// socket.
-fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), SnapshotError> {
+fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), MachineFileError> {
     let mut known = BTreeSet::new();
     for id in ids {
         if !known.insert(id) {
-            return Err(SnapshotError::Number { what, id });
+            return Err(MachineFileError::Number { what, id });
         }
     }
     Ok(())
@@ -242,12 +261,12 @@ fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), 
 fn of<'a>(
     what: &'static str,
     domains: impl Iterator<Item = (usize, &'a String)>,
-) -> Result<BTreeMap<usize, usize>, SnapshotError> {
+) -> Result<BTreeMap<usize, usize>, MachineFileError> {
     let mut of = BTreeMap::new();
     for (id, list) in domains {
         for cpu in &parse(what, list)? {
             if of.insert(cpu, id).is_some() {
-                return Err(SnapshotError::Twice { cpu, what });
+                return Err(MachineFileError::Twice { cpu, what });
             }
         }
     }
@@ -285,8 +304,8 @@ mod tests {
             huge_pages: [(0, [(2 << 20, 512), (1 << 30, 0)].into())].into(),
         };
         let topology = topology.with_memory(&sizes);
-        let text = serde_yaml::to_string(&Snapshot::of(&topology, &sizes)).unwrap();
-        let read: Snapshot = serde_yaml::from_str(&text).unwrap();
+        let text = serde_yaml::to_string(&MachineFile::of(&topology, &sizes)).unwrap();
+        let read: MachineFile = serde_yaml::from_str(&text).unwrap();
         assert_eq!(read.read().unwrap(), (topology.clone(), sizes), "{text}");
         let smaller = topology.without(&"0-1".parse().unwrap()).unwrap();
         for (node, same) in smaller.nodes().iter().zip(topology.nodes()) {
@@ -296,8 +315,8 @@ mod tests {
 
     #[test]
     fn a_file_that_contradicts_itself_is_refused() {
-        let good = Snapshot::of(&rich(), &Sizes::default());
-        let error = |change: &dyn Fn(&mut Snapshot)| {
+        let good = MachineFile::of(&rich(), &Sizes::default());
+        let error = |change: &dyn Fn(&mut MachineFile)| {
             let mut bad = good.clone();
             change(&mut bad);
             bad.read().unwrap_err().to_string()
@@ -318,13 +337,13 @@ mod tests {
         assert!(error(&|bad| bad.sockets[0].cpus = "x".to_owned()).starts_with("sockets: "));
         assert_eq!(error(&|bad| bad.offline_cpus[0].cpu = 0), "CPU 0 is listed twice");
         assert_eq!(error(&|bad| bad.sockets[1].id = 0), "two sockets have the number 0");
-        let repeated = |bad: &mut Snapshot| bad.numa_nodes[1].id = bad.numa_nodes[0].id;
+        let repeated = |bad: &mut MachineFile| bad.numa_nodes[1].id = bad.numa_nodes[0].id;
         assert_eq!(error(&repeated), "two NUMA nodes have the number 0");
-        let repeated = |bad: &mut Snapshot| bad.uncore_caches[1].id = bad.uncore_caches[0].id;
+        let repeated = |bad: &mut MachineFile| bad.uncore_caches[1].id = bad.uncore_caches[0].id;
         assert_eq!(error(&repeated), "two uncore caches have the number 0");
-        let both = |bad: &mut Snapshot| bad.efficient_cpus.clone_from(&bad.performance_cpus);
+        let both = |bad: &mut MachineFile| bad.efficient_cpus.clone_from(&bad.performance_cpus);
         assert_eq!(error(&both), "CPU 0 is in two kinds of cores");
-        let none = Snapshot { version: VERSION, ..Snapshot::default() };
+        let none = MachineFile { version: VERSION, ..MachineFile::default() };
         assert_eq!(none.read(), Err(TopologyError::NoCpus.into()));
     }
 }

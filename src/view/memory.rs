@@ -7,17 +7,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryStatus {
     /// By node, then by type.
     pub numa_nodes: Vec<NodeMemoryStatus>,
     /// Memory of containers that have several nodes: the kernel takes its pages from any of these.
     pub together: Vec<JointMemoryStatus>,
+    /// Of all nodes together.
     pub types: Vec<MemoryTypeStatus>,
 }
 
 /// One type of a node's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeMemoryStatus {
+    /// The NUMA node's number.
     pub id: usize,
     /// `memory`, `hugepages-2Mi`.
     #[serde(rename = "type")]
@@ -32,18 +36,25 @@ pub struct NodeMemoryStatus {
 
 /// One type of memory that containers have on several nodes together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JointMemoryStatus {
+    /// These nodes.
     pub numa_nodes: Vec<usize>,
+    /// `memory`, `hugepages-2Mi`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// In bytes, to containers on exactly these nodes.
     pub allocated: u64,
 }
 
 /// One type of memory, on all nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MemoryTypeStatus {
+    /// `memory`, `hugepages-2Mi`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// The largest request in bytes that fits all nodes together.
     pub free: u64,
     /// The largest request that fits one node.
     pub free_in_one_node: u64,
@@ -148,43 +159,25 @@ fn fragmentation(free_in_one_node: u64, at_best: u64) -> f64 {
     if at_best == 0 { 0.0 } else { 1.0 - free_in_one_node as f64 / at_best as f64 }
 }
 
-/// The counted memory of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerMemoryStatus {
-    pub numa_nodes: Vec<usize>,
-    /// By type.
-    pub amounts: BTreeMap<String, u64>,
+/// The counted memory of a container: `memory 8Gi, hugepages-2Mi 1Gi`.
+pub(crate) fn amounts(memory: &NodeMemoryClaim) -> String {
+    let words = memory.amounts.iter().map(|(kind, bytes)| format!("{kind} {}", amount(*bytes)));
+    words.collect::<Vec<_>>().join(", ")
 }
 
-impl ContainerMemoryStatus {
-    pub(crate) fn of(claim: &NodeMemoryClaim) -> ContainerMemoryStatus {
-        let amounts = claim.amounts.iter().map(|(kind, bytes)| (kind.to_string(), *bytes));
-        ContainerMemoryStatus {
-            numa_nodes: claim.nodes.iter().collect(),
-            amounts: amounts.collect(),
-        }
-    }
+/// `NUMA node 0`, `NUMA nodes 0,1`.
+pub(crate) fn nodes(memory: &NodeMemoryClaim) -> String {
+    let plural = if memory.nodes.len() == 1 { "" } else { "s" };
+    format!("NUMA node{plural} {}", numbers(memory.nodes))
+}
 
-    /// `memory 8Gi, hugepages-2Mi 1Gi`.
-    pub fn amounts(&self) -> String {
-        let memory = self.amounts.get_key_value("memory");
-        let others = self.amounts.iter().filter(|(kind, _)| kind.as_str() != "memory");
-        let all = memory.into_iter().chain(others);
-        let words: Vec<String> =
-            all.map(|(kind, bytes)| format!("{kind} {}", amount(*bytes))).collect();
-        words.join(", ")
-    }
+/// `memory 8Gi on 0,1`.
+pub(crate) fn short(memory: &NodeMemoryClaim) -> String {
+    format!("{} on {}", amounts(memory), numbers(memory.nodes))
+}
 
-    /// `NUMA node 0`, `NUMA nodes 0,1`.
-    pub fn nodes(&self) -> String {
-        let plural = if self.numa_nodes.len() == 1 { "" } else { "s" };
-        format!("NUMA node{plural} {}", list(&self.numa_nodes))
-    }
-
-    /// `memory 8Gi on 0,1`.
-    pub fn short(&self) -> String {
-        format!("{} on {}", self.amounts(), list(&self.numa_nodes))
-    }
+fn numbers(nodes: NodeSet) -> String {
+    list(&nodes.iter().collect::<Vec<_>>())
 }
 
 fn list(numbers: &[usize]) -> String {
@@ -246,8 +239,7 @@ mod tests {
     fn memory_of_a_container_is_named_by_type_and_node() {
         let amounts = Amounts::from([(HUGE, GI), (MemoryKind::Memory, 8 * GI)]);
         let claim = NodeMemoryClaim { nodes: [0, 1].into_iter().collect(), amounts };
-        let memory = ContainerMemoryStatus::of(&claim);
-        assert_eq!(memory.short(), "memory 8Gi, hugepages-2Mi 1Gi on 0,1");
-        assert_eq!(memory.nodes(), "NUMA nodes 0,1");
+        assert_eq!(short(&claim), "memory 8Gi, hugepages-2Mi 1Gi on 0,1");
+        assert_eq!(nodes(&claim), "NUMA nodes 0,1");
     }
 }

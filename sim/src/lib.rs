@@ -22,6 +22,7 @@ pub mod node;
 pub mod oracle;
 pub mod plugin;
 pub mod pods;
+mod reader;
 pub mod refusals;
 pub mod runtime;
 pub mod settings;

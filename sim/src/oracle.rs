@@ -796,7 +796,7 @@ impl World {
         if let Some(why) = self.wrong_counted_memory() {
             return self.fail(format!("at the end {why}"));
         }
-        if let Some(why) = self.wrong_interrupts() {
+        if let Some(why) = self.wrong_interrupts().or_else(|| self.wrong_snapshot()) {
             return self.fail(format!("at the end {why}"));
         }
         if self.oracle.is_contested()

@@ -139,7 +139,8 @@ pub struct Link {
     /// Whether a runtime has listed its containers since the start.
     #[serde(skip)]
     listed: bool,
-    /// The present or last runtime.
+    /// The present or last runtime; `null` before the first.
+    #[serde(rename = "program")]
     pub(super) runtime: Option<Runtime>,
     /// The number of the present or last connection.
     #[serde(skip)]

@@ -78,6 +78,7 @@ mod pod_options;
 mod process;
 mod reconnect;
 mod runtime;
+mod snapshot;
 mod stalled;
 mod strict;
 mod takeover;

@@ -350,7 +350,7 @@ async fn files_at_their_bounds_take_the_memory_that_the_page_names() {
     }
 }
 
-fn get(socket: &Path, path: &str) -> String {
+pub(crate) fn get(socket: &Path, path: &str) -> String {
     request(socket, &format!("GET {path} HTTP/1.1\r\n\r\n"))
 }
 

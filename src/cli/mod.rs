@@ -18,6 +18,7 @@ pub mod status;
 pub mod topology;
 pub mod uninstall;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use std::error::Error;
 
@@ -64,7 +65,13 @@ pub enum Command {
 #[derive(Debug, Clone, Default, Args)]
 pub struct NamespaceArgs {
     /// Show only containers of these namespaces; repeat it, or separate several with commas
-    #[arg(long = "namespace", short, value_name = "NAMESPACE,...", value_delimiter = ',')]
+    #[arg(
+        long = "namespace",
+        short,
+        value_name = "NAMESPACE,...",
+        value_delimiter = ',',
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     pub namespaces: Vec<String>,
     /// Show containers of all namespaces; this is the default
     #[arg(long, short = 'A', conflicts_with = "namespaces")]

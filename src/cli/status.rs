@@ -28,6 +28,8 @@ use wording::{count, or_none};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// The time between two statuses, in seconds, if `--watch` gives none.
 const PAUSE: &str = "2";
+/// How many of the last refusals and of the last troubles have a line each.
+const RECORDS: usize = 5;
 /// Where values of facts begin.
 const LABEL: usize = 12;
 
@@ -35,7 +37,7 @@ const LABEL: usize = 12;
 pub enum StatusOutput {
     /// For people
     Text,
-    /// For people, with a line for each container on shared CPUs
+    /// For people, with a line for each container on shared CPUs, refusal and trouble
     Wide,
     /// For programs: one JSON document
     Json,
@@ -198,12 +200,12 @@ pub fn text(snapshot: &Snapshot, style: drawn::Style, each: bool) -> String {
         text.line(&format!("{word}: {label}: {value}{advice}"));
     }
     if let Some(node) = &snapshot.node {
-        text.records("refused", node.refusals.iter().filter(|one| !one.settled).collect());
+        text.records("refused", node.refusals.iter().filter(|one| !one.settled).collect(), each);
         text.node(node, style, each);
     }
     text.notes(&facts);
     if let Some(node) = &snapshot.node {
-        text.records("troubles", node.troubles.iter().collect());
+        text.records("troubles", node.troubles.iter().collect(), each);
     }
     text.text
 }
@@ -328,8 +330,8 @@ impl Text {
         }
     }
 
-    /// Newest first; equal ones in a row become one line with their number.
-    fn records(&mut self, title: &str, records: Vec<&Record>) {
+    /// Newest first; equal ones in a row become one line with their number. `each`: whether all have a line.
+    fn records(&mut self, title: &str, records: Vec<&Record>, each: bool) {
         if records.is_empty() {
             return;
         }
@@ -338,13 +340,18 @@ impl Text {
             (&a.namespace, &a.pod, &a.container, &a.text)
                 == (&b.namespace, &b.pod, &b.container, &b.text)
         };
-        for run in records.chunk_by(same).rev() {
+        let runs: Vec<_> = records.chunk_by(same).rev().collect();
+        let shown = if each { runs.len() } else { RECORDS };
+        for run in runs.iter().take(shown) {
             let Some(last) = run.last() else { continue };
             let times =
                 if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
             let age = last.at.age_at(self.at);
             let line = format!("  {age} ago  {}: {}{times}", last.full_name(), last.text);
             self.text.push_str(&fitted(&line, self.width, 4));
+        }
+        if let Some(more) = runs.len().checked_sub(shown).filter(|more| *more > 0) {
+            self.line(&format!("  and {more} more: --output wide"));
         }
     }
 }

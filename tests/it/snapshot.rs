@@ -454,6 +454,25 @@ async fn a_filter_leaves_out_other_namespaces_in_every_format() {
     .await;
 }
 
+/// A rollout that does not fit must not push the node off the screen.
+#[tokio::test]
+async fn the_last_refusals_are_a_few_lines() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        for number in 0..7 {
+            let _ = daemon.event(create(&format!("big-{number}"), Qos::Guaranteed, 99_000)).await;
+        }
+        let snapshot = daemon.status().await;
+        let short = text(&snapshot, NARROW, false);
+        has(&short, &["ns/big-6/c: ", "ns/big-2/c: ", "  and 2 more: --output wide\n"]);
+        assert!(!short.contains("ns/big-1/c"), "{short}");
+        let wide = text(&snapshot, NARROW, true);
+        has(&wide, &["ns/big-6/c: ", "ns/big-0/c: "]);
+        assert!(!wide.contains(" more: "), "{wide}");
+    })
+    .await;
+}
+
 #[test]
 fn options_are_those_that_users_know_from_kubectl() {
     let parse = |arguments: &[&str]| -> Result<StatusArgs, String> {
@@ -479,9 +498,12 @@ fn options_are_those_that_users_know_from_kubectl() {
     for arguments in [&["-A"][..], &["--all-namespaces"], &[]] {
         assert_eq!(parse(arguments).unwrap().namespaces.namespaces, [""; 0], "{arguments:?}");
     }
-    for (arguments, part) in
-        [(&["-w", "0"][..], "at least 0.1"), (&["-A", "-n", "a"], "cannot be used")]
-    {
+    for (arguments, part) in [
+        (&["-w", "0"][..], "at least 0.1"),
+        (&["-A", "-n", "a"], "cannot be used"),
+        (&["-n", ""], "'--namespace"),
+        (&["-n", "a,"], "'--namespace"),
+    ] {
         let error = parse(arguments).unwrap_err();
         has(&error, &[part]);
     }

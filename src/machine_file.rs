@@ -34,7 +34,7 @@ pub(crate) struct MachineFile {
     pub efficient_cpus: String,
     /// CPUs that are not online, or in cpuset partitions of other programs.
     pub offline_cpus: Vec<Offline>,
-    /// See [`Facts::isolated`].
+    /// CPUs that the kernel was booted to isolate (`isolcpus=`).
     pub isolated_cpus: String,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct MachineNode {
     pub id: usize,
     /// Online; empty for a node that has memory only.
     pub cpus: String,
-    /// See [`NodeFacts::distances`].
+    /// Its distances to the NUMA nodes of this list, in their order, as the kernel says: 10 is its own.
     pub distances: Vec<u32>,
     /// Its memory in bytes, if known.
     pub memory_bytes: Option<u64>,

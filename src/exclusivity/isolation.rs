@@ -25,7 +25,7 @@ pub struct IsolationFiles {
     pub proc: PathBuf,
 }
 
-/// What the kernel says. A file that cannot be read is `None`.
+/// What the kernel says. A file that cannot be read is `null`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Isolation {
@@ -35,7 +35,7 @@ pub struct Isolation {
     pub workqueues: Option<CpuSet>,
     /// The CPUs that the kernel itself keeps unbound workqueues off.
     pub workqueues_isolated: Option<CpuSet>,
-    /// Whether unbound kernel threads follow the housekeeping CPUs; `None` if the version is unknown.
+    /// Whether unbound kernel threads follow the housekeeping CPUs; `null` if the version is unknown.
     pub follows_housekeeping: Option<bool>,
 }
 

@@ -138,7 +138,7 @@ pub struct OwnSettings {
     pub cpuset_partition: String,
     /// `enforce` or `observe`: whether the plugin carries out what it decides.
     pub mode: String,
-    /// How containers learn their exclusive CPUs: `false`, `true` (environment variables) or `file`.
+    /// How containers learn their exclusive CPUs: `none`, `environment` (variables) or `file`.
     pub expose_cpus: String,
     /// The notice before moves, in seconds.
     pub notice_seconds: u32,

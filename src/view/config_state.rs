@@ -14,9 +14,9 @@ pub struct ConfigState {
     pub overrides: Vec<usize>,
     /// When the plugin read the configuration in force.
     pub loaded: Moment,
-    /// Why the configuration file is not in force; `None` if it is.
+    /// Why the configuration file is not in force; `null` if it is.
     pub fault: Option<Fault>,
-    /// That all CPUs of the machine are reserved, and the effect; `None` if some can be assigned.
+    /// That all CPUs of the machine are reserved, and the effect; `null` if some can be assigned.
     pub nothing_to_assign: Option<String>,
     /// Changed fields that take effect only after a restart.
     pub waiting: Vec<String>,
@@ -29,7 +29,7 @@ pub struct ConfigState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fault {
-    /// Counted from 1; `None` if there is no text.
+    /// Counted from 1; `null` if there is no text.
     pub line: Option<usize>,
     /// What is wrong, with file and line.
     pub why: String,

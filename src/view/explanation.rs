@@ -109,7 +109,7 @@ pub struct NumaSetStatus {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CacheStatus(#[serde(with = "CacheForm")] pub CacheCandidate);
 
-/// Placement knows no JSON; serde checks that these are its fields.
+/// An uncore cache that was considered.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(remote = "CacheCandidate")]

@@ -99,7 +99,7 @@ pub struct LastPlan {
     pub at: Moment,
     /// Containers that moved.
     pub moved: usize,
-    /// Why no more moved; `None` if all of the plan was carried out. May name containers.
+    /// Why no more moved; `null` if all of the plan was carried out. May name containers.
     pub why: Option<String>,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn lack_of_cpus(reserved: CpuSet) -> String {
     )
 }
 
-/// The state of the connection to the runtime; only its methods change it.
+/// The state of the connection to the runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {

@@ -18,7 +18,7 @@ const MOST_FINDINGS: usize = 3;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoiseFigures {
-    /// In the last minute, without what is expected; `None` without exclusive CPUs, and before there are
+    /// In the last minute, without what is expected; `null` without exclusive CPUs, and before there are
     /// two samples.
     pub recent: Option<NoiseReport>,
     /// Since the start, by CPU, with what is expected.

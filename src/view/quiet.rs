@@ -18,14 +18,14 @@ pub struct QuietFigures {
     pub goal: Goal,
     /// What the last pass found; empty if there was an obstacle.
     pub report: Report,
-    /// Why passes change nothing, and what to do; `None` if they can.
+    /// Why passes change nothing, and what to do; `null` if they can.
     pub obstacle: Option<String>,
     /// For how long the present pass has run, if that is too long.
     pub stalled_seconds: Option<u64>,
     /// Values of other programs that were replaced since the start, by kind: `interrupt`, `default_affinity`,
     /// `workqueues`, `knob`.
     pub drifts: BTreeMap<Cow<'static, str>, u64>,
-    /// What the kernel keeps away from isolated partitions; `None` without such partitions.
+    /// What the kernel keeps away from isolated partitions; `null` without such partitions.
     pub isolation: Option<Isolation>,
 }
 

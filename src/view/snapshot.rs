@@ -36,7 +36,7 @@ pub(crate) const OBSERVES: &str =
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Snapshot {
-    /// See [`VERSION`].
+    /// Of this form; it changes when a field is removed or changes its meaning, not when one is added.
     pub version: u32,
     /// Of the plugin that made it.
     pub plugin_version: String,
@@ -67,7 +67,7 @@ pub struct Node {
     #[serde(rename = "plugin")]
     pub parts: Parts,
     pub machine: Machine,
-    /// How many cores have a number of online CPUs, where cores differ.
+    /// How many cores have a number of online CPUs, by that number; empty where cores do not differ.
     pub core_sizes: BTreeMap<usize, usize>,
     /// Numbers of CPUs that no container gets here, not even without others; a list like `1,3-7`.
     pub never_fit: String,

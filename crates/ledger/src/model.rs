@@ -208,9 +208,9 @@ pub struct Pod {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CpuRequest {
-    /// `None` if `cpu.shares` does not show it, see [`MilliCpu::from_shares`].
+    /// In thousandths of a CPU; `null` if `cpu.shares` does not show it: for 2 or fewer, and for 256 CPUs or more.
     pub request: Option<MilliCpu>,
-    /// `None` without a limit, or when the kubelet sets no CFS quotas at all.
+    /// In thousandths of a CPU; `null` without a limit, or when the kubelet sets no CFS quotas at all.
     pub limit: Option<MilliCpu>,
 }
 
@@ -253,7 +253,7 @@ impl CpuRequest {
 pub enum LeftAlone {
     /// It is in one of CRI-O's workloads.
     Workload,
-    /// Its namespace is one of [`Settings::reserved_namespaces`](super::Settings::reserved_namespaces).
+    /// Its namespace is one of `reservedNamespaces`.
     Namespace,
     /// They are all reserved.
     Reserved,

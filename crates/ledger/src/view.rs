@@ -123,7 +123,7 @@ pub struct ContainerView {
     /// Whether it has a limit of memory.
     #[serde(skip)]
     pub has_memory_limit: bool,
-    /// Its counted memory; `None` if its memory is not counted.
+    /// Its counted memory; `null` if its memory is not counted.
     pub memory: Option<NodeMemoryClaim>,
     /// How many exclusive CPUs it asks for, by the kubelet's rule or a pod option.
     pub asks: Option<usize>,
@@ -148,13 +148,13 @@ pub struct ContainerView {
     pub cpus_pod_option: Option<Cpus>,
     /// Where it runs.
     pub runs_on: Arc<CpuSet>,
-    /// Why it stays on CPUs that another program has set; `None` if it does not.
+    /// Why it stays on CPUs that another program has set; `null` if it does not.
     pub left_alone: Option<LeftAlone>,
     /// Whether it runs.
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
-    /// Why `rebalance` does not move it now; `None` if it may, or there is nothing to move.
+    /// Why `rebalance` does not move it now; `null` if it may, or there is nothing to move.
     pub stays: Option<StayReason>,
     /// The devices whose NUMA nodes count for its NUMA affinity.
     #[serde(skip)]
@@ -162,7 +162,7 @@ pub struct ContainerView {
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not report it.
     #[serde(skip)]
     pub created_at: Option<i64>,
-    /// What happens to device interrupts on its exclusive CPUs; `Leave` without any, or if they are
+    /// What happens to device interrupts on its exclusive CPUs; `leave` without any, or if they are
     /// lent.
     pub interrupts: InterruptMode,
     /// The latency knobs of its exclusive CPUs; none without any, or if they are lent.

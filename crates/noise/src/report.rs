@@ -36,7 +36,7 @@ const PLAIN: &str = "\x1b[0m";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoiseReport {
-    /// See [`VERSION`].
+    /// Of the form of this report; `noise` writes the same.
     pub version: u32,
     /// From the first sample to the last.
     pub seconds: f64,
@@ -88,8 +88,7 @@ pub struct CpuNoise {
 pub enum Verdict {
     /// There is nothing but what is expected.
     Quiet,
-    /// Nothing unexpected is visible, but some threads or interrupts are not: see
-    /// [`NoiseReport::hidden`].
+    /// Nothing unexpected is visible, but some threads or interrupts are not.
     QuietAsFarAsVisible,
     Noisy,
     /// The CPU was offline, or there is one sample only.

@@ -110,7 +110,7 @@ impl FromStr for CStates {
     }
 }
 
-/// What a container asks for. `None` leaves a file alone.
+/// What a container asks for; `null` leaves a file alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Knobs {

@@ -19,6 +19,13 @@ types of the program: `UPDATE=1 cargo test --lib reference` writes it.
 
 Sets of CPUs are texts in the kernel's format (`0-3,8`), empty without any CPU; moments are in RFC 3339, in UTC. A field
 that may be `null` is always there unless its meaning says when it is absent.
+
+Two lines of `jq` for scripts: the CPUs of a list, one by one, and the container that has CPU 7 exclusively.
+
+```jq
+def cpus: split(\",\")[] | split(\"-\") | map(tonumber) | range(.[0]; .[-1] + 1);
+.node.containers[] | select(any(.exclusive // \"\" | cpus; . == 7)) | \"\\(.pod.namespace)/\\(.pod.name)/\\(.name)\"
+```
 ";
 
 /// The types in the order in which the document leads to them.
@@ -95,6 +102,10 @@ impl Reference<'_> {
                 types.join(" or ")
             }
             Some(Value::String(one)) if one == "array" => {
+                if let Some(Value::Array(items)) = schema.get("prefixItems") {
+                    let items: Vec<String> = items.iter().map(|one| self.kind(one)).collect();
+                    return format!("[{}]", items.join(", "));
+                }
                 let items = schema.get("items").map(|items| self.kind(items)).unwrap_or_default();
                 format!("list of {items}")
             }
@@ -172,6 +183,17 @@ fn the_reference_of_the_json_is_that_of_the_types() {
         page == generated,
         "docs/status-reference.md is not that of the types: UPDATE=1 cargo test --lib reference writes it; {differs:?}"
     );
+}
+
+/// The reader knows JSON, not the program.
+#[test]
+fn the_reference_speaks_of_json() {
+    let page = reference();
+    let lines = page.lines().filter(|line| {
+        let of_rust = ["::", "`None`", "serde", "See `", " list of  "];
+        of_rust.iter().any(|part| line.contains(part)) && !line.contains("`None` or `Static`")
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub struct NodeOutline {
     pub foreign: CpuSet,
     /// How scattered free CPUs are over uncore caches, from 0 to 1.
     pub scattered: f64,
-    /// How many exclusive CPUs are noisy; `None` if that is not known.
+    /// How many exclusive CPUs are noisy; `None` if that is not known: none is, and some were not observed.
     pub noisy: Option<usize>,
     /// CPUs of containers that the reader has left out.
     pub elsewhere: CpuSet,
@@ -86,7 +86,12 @@ impl NodeOutline {
             cpus,
             foreign: node.parts.exclusivity.foreign(),
             scattered: scattered(&cpus, &uncore_caches(&node.machine, &cpus)),
-            noisy: noise.map(|noise| noise.with_verdict(Verdict::Noisy).len()),
+            noisy: noise
+                .map(|noise| {
+                    [Verdict::Noisy, Verdict::Unobserved].map(|one| noise.with_verdict(one).len())
+                })
+                .filter(|[noisy, unobserved]| *noisy > 0 || *unobserved == 0)
+                .map(|[noisy, _]| noisy),
             elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
             is_rejected: node.parts.config_source.fault.is_some(),
             settings_since: node.parts.config_source.loaded,

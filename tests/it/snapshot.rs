@@ -454,6 +454,21 @@ async fn a_filter_leaves_out_other_namespaces_in_every_format() {
     .await;
 }
 
+/// No noise where nobody looked is not silence.
+#[tokio::test]
+async fn noise_is_unknown_until_all_cpus_are_observed() {
+    local(async {
+        let mut document = full().await;
+        let verdict = "/node/noise/recent/containers/0/by_cpu/0/verdict";
+        for (word, is_shown) in [("noisy", true), ("quiet", true), ("unobserved", false)] {
+            *document.pointer_mut(verdict).unwrap() = word.into();
+            let page = page::page(Reader::Entitled(&read(&document).unwrap()));
+            assert_eq!(page.contains("Noisy CPUs"), is_shown, "{word}");
+        }
+    })
+    .await;
+}
+
 /// A rollout that does not fit must not push the node off the screen.
 #[tokio::test]
 async fn the_last_refusals_are_a_few_lines() {

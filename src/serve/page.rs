@@ -1,6 +1,7 @@
 //! The node as a page: its picture and its containers. It refreshes itself and loads nothing from
 //! other servers.
 
+use crate::clock::Moment;
 use crate::view::facts::{Fact, Level, facts};
 use crate::view::memory;
 use crate::view::outline::{ContainerOutline, NodeOutline, Outline};
@@ -281,7 +282,7 @@ fn write_row(
     let placement = [Some(node.placement(one)).filter(|words| !words.is_empty()), memory];
     let placement: Vec<String> = placement.into_iter().flatten().collect();
     let age = one.since.map(|since| {
-        let age = since.age_at(outline.at);
+        let age = age(since, outline.at);
         format!("<time datetime=\"{since}\" title=\"{since}\">{age}</time>")
     });
     write!(
@@ -316,6 +317,12 @@ fn sentence(text: &str) -> String {
     escaped(text).replace('/', "/<wbr>").replace(" /<wbr>", " /")
 }
 
+/// How long ago it was. It changes once a minute at most: the page replaces what has changed, and with it a reader's
+/// selection.
+fn age(since: Moment, at: Moment) -> String {
+    if at.0.saturating_sub(since.0) < 120 { "under 2m".to_owned() } else { since.age_at(at) }
+}
+
 /// A list of CPUs that can break after each comma; for an element of the class `cpus`.
 fn list(cpus: &str) -> String {
     escaped(cpus).replace(',', ",<wbr>")
@@ -340,7 +347,7 @@ fn write_records<'a>(
             sentence(&one.text),
             one.at,
             one.at,
-            one.at.age_at(outline.at)
+            age(one.at, outline.at)
         )?;
     }
     write!(html, "</ul>")
@@ -359,5 +366,12 @@ mod tests {
         assert!(long.split("<wbr>").all(|part| part.len() <= LONG_PART), "{long}");
         assert_eq!(list("0-3,64-67"), "0-3,<wbr>64-67");
         assert!(!STYLE.contains("anywhere"), "words of cells are broken");
+    }
+
+    #[test]
+    fn an_age_changes_once_a_minute() {
+        let ages = |seconds: i64| age(Moment(0), Moment(seconds));
+        assert_eq!([0, 1, 119].map(ages), ["under 2m"; 3]);
+        assert_eq!([120, 179, 180, 7200].map(ages), ["2m", "2m", "3m", "2h"]);
     }
 }

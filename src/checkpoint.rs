@@ -595,7 +595,9 @@ mod tests {
         assert!(text.contains(claim) && text.contains(memory), "{text}");
         let text = String::from_utf8(encode(&SavedClaims::default()).unwrap()).unwrap();
         assert!(
-            text.contains(r#""state":{"containers":[],"memory":[],"left_alone":{}}"#),
+            text.contains(
+                r#""state":{"containers":[],"memory":[],"left_alone":{},"installing":false}"#
+            ),
             "{text}"
         );
     }

@@ -283,9 +283,8 @@ impl Text {
             "AGE",
         ];
         let listed = node.listed();
-        let is_folded = |one: &Container| {
-            !each && one.badge.is_none() && one.pool_badge.is_none() && one.left_alone.is_none()
-        };
+        let is_folded =
+            |one: &Container| !each && one.letters().is_none() && one.left_alone.is_none();
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         let own = listed.iter().filter(|one| !is_folded(one));
         rows.extend(own.map(|one| row(node, one, self.at)));

@@ -49,16 +49,20 @@ pub fn page(reader: Reader<'_>) -> String {
          <a href=\"readyz\">readiness</a> · nri-cpu-manager {}</footer>\n</body>\n</html>\n",
         svg::page_style(),
         outline.at,
-        fragment(reader),
+        main(reader, &outline),
         outline.plugin_version,
     )
 }
 
 /// The part of the page that changes.
 pub fn fragment(reader: Reader<'_>) -> String {
+    main(reader, &reader.outline())
+}
+
+fn main(reader: Reader<'_>, outline: &Outline) -> String {
     let mut html = String::new();
     // Writing to a string does not fail.
-    let _ = write(&mut html, reader);
+    let _ = write(&mut html, reader, outline);
     html
 }
 
@@ -94,7 +98,11 @@ impl<'a> Reader<'a> {
     }
 
     fn picture(self, outline: &NodeOutline) -> Picture {
-        self.node().map_or_else(|| Picture::of_outline(outline), Picture::of_node)
+        let picture = Picture::of_outline(outline);
+        match self.node() {
+            Some(node) => picture.named(node),
+            None => picture,
+        }
     }
 
     fn node(self) -> Option<&'a Node> {
@@ -102,8 +110,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn write(html: &mut String, reader: Reader<'_>) -> fmt::Result {
-    let outline = reader.outline();
+fn write(html: &mut String, reader: Reader<'_>, outline: &Outline) -> fmt::Result {
     let snapshot = reader.snapshot();
     let all = snapshot.map(facts).unwrap_or_default();
     write_notices(html, &all)?;
@@ -124,13 +131,13 @@ fn write(html: &mut String, reader: Reader<'_>) -> fmt::Result {
     let Some(node) = &outline.node else { return Ok(()) };
     if let Some(named) = named {
         let refusals = named.refusals.iter().filter(|one| !one.settled);
-        write_records(html, "Refused", refusals, &outline)?;
+        write_records(html, "Refused", refusals, outline)?;
     }
     write_picture(html, &reader.picture(node))?;
-    write_containers(html, node, named, &outline)?;
+    write_containers(html, node, named, outline)?;
     if let Some(named) = named {
         let troubles = named.troubles.iter();
-        write_records(html, "Recent drifts and other troubles", troubles, &outline)?;
+        write_records(html, "Recent drifts and other troubles", troubles, outline)?;
         write_notes(html, &all)?;
     }
     Ok(())
@@ -246,7 +253,7 @@ fn write_containers(
     }
     let mut by_cpus: BTreeMap<String, Vec<Option<&Container>>> = BTreeMap::new();
     for (one, named) in sharing {
-        by_cpus.entry(one.cpus.to_string()).or_default().push(named);
+        by_cpus.entry(one.runs_on.to_string()).or_default().push(named);
     }
     for (cpus, same) in by_cpus {
         let containers = count(same.len() as u64, "container");
@@ -275,11 +282,13 @@ fn write_row(
     outline: &Outline,
 ) -> fmt::Result {
     let name = named.map_or_else(|| one.usage.sign(), Container::full_name);
-    let mechanism = if one.is_pod { String::new() } else { one.mechanism.to_string() };
+    let mechanism = one.exclusive.map(|_| one.mechanism.to_string()).unwrap_or_default();
     let memory = named
         .and_then(|named| named.memory.as_ref())
         .map(|memory| format!("{} on {}", memory::amounts(memory), memory::nodes(memory)));
-    let placement = [Some(node.placement(one)).filter(|words| !words.is_empty()), memory];
+    let cpus = one.exclusive.unwrap_or(one.runs_on);
+    let words = Some(node.placement(&cpus, &one.idle)).filter(|words| !words.is_empty());
+    let placement = [words, memory];
     let placement: Vec<String> = placement.into_iter().flatten().collect();
     let age = one.since.map(|since| {
         let age = age(since, outline.at);
@@ -290,7 +299,7 @@ fn write_row(
         "<tr><td>{}</td><th scope=\"row\">{}</th><td class=\"cpus\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
         svg::swatch(one.usage),
         breakable(&name),
-        list(&one.cpus.to_string()),
+        list(&one.runs_on.to_string()),
         escaped(&placement.join("; ")),
         mechanism,
         age.unwrap_or_default(),

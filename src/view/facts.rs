@@ -8,7 +8,7 @@ use super::memory::MemoryStatus;
 use super::node::{KubeletDevices, LastPlan, lack_of_cpus};
 use super::noise::{heaviest, verdicts};
 use super::quiet;
-use super::snapshot::{Node, Snapshot};
+use super::snapshot::{Node, OBSERVES, Snapshot};
 use crate::exclusivity::Isolation;
 use ledger::{MoveFigures, MoveOutcome, Occasion, RebalanceMode, Stance};
 use placement::memory_manager::amount;
@@ -88,7 +88,7 @@ fn config(node: &Node) -> Vec<Fact> {
     let mut facts = Vec::new();
     // The stance to refuse is an obstacle.
     if node.figures.stance == Stance::Observe {
-        facts.extend(node.why_not_assigning().map(|why| Fact::warning("stance", why)));
+        facts.push(Fact::warning("stance", OBSERVES));
     }
     facts.push(Fact::note("config", node.config.line(None)));
     let source = &node.parts.config_source;

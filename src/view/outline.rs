@@ -9,6 +9,7 @@ use crate::clock::Moment;
 use cpuset::CpuSet;
 use ledger::{CpuFigures, Mechanism, Phase, Stance};
 use noise::Verdict;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use topology::Topology;
 
@@ -42,6 +43,8 @@ pub struct NodeOutline {
     pub is_rejected: bool,
     /// When the settings in force were read.
     pub settings_since: Moment,
+    /// The own pools of pods.
+    pub own_pools: BTreeMap<Badge, CpuSet>,
     /// In the order of lists below a picture.
     pub containers: Vec<ContainerOutline>,
 }
@@ -51,10 +54,9 @@ pub struct ContainerOutline {
     pub usage: Usage,
     /// The letters of its exclusive CPUs, or of the own pool of its pod.
     pub badge: Option<Badge>,
-    /// Whether the badge is that of a pod, which shares the CPUs.
-    pub is_pod: bool,
-    /// The CPUs of the badge; where it runs if it has none.
-    pub cpus: CpuSet,
+    /// Its exclusive CPUs; `None` if it has none, or only the own pool of its pod.
+    pub exclusive: Option<CpuSet>,
+    pub runs_on: CpuSet,
     pub idle: CpuSet,
     pub phase: Phase,
     pub mechanism: Mechanism,
@@ -78,7 +80,6 @@ impl Outline {
 impl NodeOutline {
     pub fn of(node: &Node) -> NodeOutline {
         let cpus = node.figures.cpus;
-        let noise = node.noise.recent.as_ref();
         NodeOutline {
             machine: node.machine.shared(),
             stance: node.figures.stance,
@@ -86,40 +87,37 @@ impl NodeOutline {
             cpus,
             foreign: node.parts.exclusivity.foreign(),
             scattered: scattered(&cpus, &uncore_caches(&node.machine, &cpus)),
-            noisy: noise
-                .map(|noise| {
-                    [Verdict::Noisy, Verdict::Unobserved].map(|one| noise.with_verdict(one).len())
-                })
-                .filter(|[noisy, unobserved]| *noisy > 0 || *unobserved == 0)
-                .map(|[noisy, _]| noisy),
+            noisy: node.noise.recent.as_ref().and_then(|noise| {
+                let noisy = noise.with_verdict(Verdict::Noisy);
+                let is_known =
+                    !noisy.is_empty() || noise.with_verdict(Verdict::Unobserved).is_empty();
+                is_known.then_some(noisy.len())
+            }),
             elsewhere: node.filter.as_ref().map_or(CpuSet::EMPTY, |filter| filter.elsewhere),
             is_rejected: node.parts.config_source.fault.is_some(),
             settings_since: node.parts.config_source.loaded,
+            own_pools: node
+                .containers
+                .iter()
+                .filter_map(|one| Some((one.pool_badge?, *one.own_pool)))
+                .collect(),
             containers: node.listed().into_iter().map(ContainerOutline::of).collect(),
         }
     }
 
-    /// Where the CPUs of a badge are, in words; empty without any.
-    pub fn placement(&self, one: &ContainerOutline) -> String {
-        match one.badge {
-            Some(_) => Spread::of(&self.machine, &one.cpus).words(&one.idle),
-            None => String::new(),
-        }
+    /// Where CPUs of a badge are, in words. `idle` CPUs stay idle for these.
+    pub fn placement(&self, cpus: &CpuSet, idle: &CpuSet) -> String {
+        Spread::of(&self.machine, cpus).words(idle)
     }
 }
 
 impl ContainerOutline {
     fn of(one: &Container) -> ContainerOutline {
-        let (badge, is_pod, cpus) = match (one.badge, one.pool_badge) {
-            (Some(badge), _) => (Some(badge), false, one.exclusive_cpus()),
-            (None, Some(badge)) => (Some(badge), true, *one.own_pool),
-            (None, None) => (None, false, *one.runs_on),
-        };
         ContainerOutline {
             usage: one.usage(),
-            badge,
-            is_pod,
-            cpus,
+            badge: one.letters(),
+            exclusive: one.exclusive.filter(|_| one.badge.is_some()),
+            runs_on: *one.runs_on,
             idle: *one.idle,
             phase: one.phase,
             mechanism: one.enforced_by,

@@ -12,7 +12,7 @@ use super::picture::Usage;
 use crate::clock::Moment;
 use crate::machine_file::MachineFile;
 use cpuset::CpuSet;
-use ledger::{ContainerView, Figures, PoolKind, Stance, Subject, What};
+use ledger::{ContainerView, Figures, PoolKind, Subject, What};
 use placement::OddSizes;
 use placement::cores::CoreSizes;
 use serde::de::Error;
@@ -222,23 +222,11 @@ impl Node {
         }
     }
 
-    /// What the stance means, if the plugin assigns no CPUs.
-    pub fn why_not_assigning(&self) -> Option<&'static str> {
-        match self.figures.stance {
-            Stance::Assign => None,
-            Stance::Observe => Some(OBSERVES),
-            Stance::Refuse => Some("the kubelet's own CPU manager is active"),
-        }
-    }
-
     /// The containers as lists below a picture have them: by their letters, then those in the shared
     /// pool by name.
     pub fn listed(&self) -> Vec<&Container> {
         let mut containers: Vec<&Container> = self.containers.iter().collect();
-        containers.sort_by_key(|one| {
-            let badge = if one.exclusive.is_some() { one.badge } else { one.pool_badge };
-            (badge.is_none(), badge)
-        });
+        containers.sort_by_key(|one| (one.letters().is_none(), one.letters()));
         containers
     }
 
@@ -296,10 +284,14 @@ impl Container {
         self.exclusive_cpus() | *self.idle | *self.own_pool
     }
 
+    /// The letters of its exclusive CPUs, or else of the own pool of its pod.
+    pub fn letters(&self) -> Option<Badge> {
+        self.badge.or(self.pool_badge)
+    }
+
     /// The sign of its CPUs in a picture.
     pub fn usage(&self) -> Usage {
-        let badge = if self.exclusive.is_some() { self.badge } else { self.pool_badge };
-        match badge {
+        match self.letters() {
             Some(badge) => Usage::Held(badge),
             None if self.view.pool == PoolKind::Reserved => Usage::Reserved,
             None => Usage::Shared,

@@ -12,7 +12,9 @@ use nri_cpu_manager::cli::status::{StatusArgs, text};
 use nri_cpu_manager::cli::{Cli, Command};
 use nri_cpu_manager::serve::page::{self, Reader};
 use nri_cpu_manager::view::Snapshot;
+use nri_cpu_manager::view::badge::Badge;
 use nri_cpu_manager::view::outline::Outline;
+use nri_cpu_manager::view::picture::Picture;
 use nri_cpu_manager::view::picture::text::Style;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -522,4 +524,30 @@ fn options_are_those_that_users_know_from_kubectl() {
         let error = parse(arguments).unwrap_err();
         has(&error, &[part]);
     }
+}
+
+/// A container with exclusive CPUs that shares the own pool of its pod.
+#[tokio::test]
+async fn a_container_with_exclusive_cpus_may_share_an_own_pool() {
+    local(async {
+        let mut snapshot = varied().await;
+        let node = snapshot.node.as_mut().unwrap();
+        let half = node.containers.iter_mut().find(|one| one.name == "half").unwrap();
+        let pool = *half.own_pool;
+        let exclusive = node.figures.cpus.shared.lowest(1);
+        node.figures.cpus.shared -= exclusive;
+        half.badge = Some(Badge(9));
+        half.view.exclusive = Some(exclusive);
+        half.view.runs_on = (pool | exclusive).into();
+        let (name, runs_on) = (half.full_name(), half.runs_on.to_string());
+        let shared_with = node.containers.iter().filter(|one| one.pool_badge.is_some());
+        assert_eq!(shared_with.count(), 1);
+        let picture = Picture::of_node(node);
+        let of_pod = picture.tenants.iter().find(|one| one.is_pod).unwrap();
+        assert_eq!((of_pod.cpus, name.starts_with(&of_pod.name)), (pool, true));
+        assert!(picture.tenants.iter().any(|one| one.name == name && one.badge == Badge(9)));
+        let page = page::fragment(Reader::Entitled(&snapshot));
+        has(&page, &[&format!("<td class=\"cpus\">{}</td>", runs_on.replace(',', ",<wbr>"))]);
+    })
+    .await;
 }

@@ -82,6 +82,7 @@ impl fmt::Debug for NodeSet {
         write!(f, "{{{self}}}")
     }
 }
+
 /// A list of numbers.
 #[cfg(feature = "serde")]
 impl serde::Serialize for NodeSet {

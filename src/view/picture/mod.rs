@@ -21,7 +21,6 @@ use super::memory::MemoryStatus;
 use super::outline::NodeOutline;
 use super::snapshot::{Node, full_name};
 use cpuset::CpuSet;
-use std::collections::BTreeMap;
 use topology::{CoreKind, Domain, Topology};
 
 /// The most cores in a line of a frame.
@@ -218,8 +217,12 @@ impl Picture {
 
     /// Draws a node with names, facts and memory.
     pub fn of_node(node: &Node) -> Picture {
-        let mut picture = Picture::of_outline(&NodeOutline::of(node));
-        for tenant in &mut picture.tenants {
+        Picture::of_outline(&NodeOutline::of(node)).named(node)
+    }
+
+    /// This picture of an outline of the node, with what only some readers may see.
+    pub fn named(mut self, node: &Node) -> Picture {
+        for tenant in &mut self.tenants {
             let badge = Some(tenant.badge);
             let named = if tenant.is_pod {
                 let one = node.containers.iter().find(|one| one.pool_badge == badge);
@@ -231,27 +234,28 @@ impl Picture {
             tenant.name = named.unwrap_or_default();
         }
         let memory = node.memory.as_ref().map(MemoryStatus::lines).unwrap_or_default();
-        Picture { facts: facts(node), memory, ..picture }
+        Picture { facts: facts(node), memory, ..self }
     }
 
     /// Draws a node for a reader who may see no names.
     pub fn of_outline(node: &NodeOutline) -> Picture {
-        let tenants = node.containers.iter().filter_map(|one| {
-            let tenant = Tenant {
-                badge: one.badge?,
-                is_pod: one.is_pod,
-                name: String::new(),
-                cpus: one.cpus,
-                idle: one.idle,
-                placement: node.placement(one),
-            };
-            Some((tenant.badge, tenant))
-        });
-        // Several containers share a pool.
-        let tenants: BTreeMap<Badge, Tenant> = tenants.collect();
+        let tenant = |badge, is_pod, cpus: CpuSet, idle: CpuSet| Tenant {
+            badge,
+            is_pod,
+            name: String::new(),
+            cpus,
+            idle,
+            placement: node.placement(&cpus, &idle),
+        };
+        let containers = node
+            .containers
+            .iter()
+            .filter_map(|one| Some(tenant(one.badge?, false, one.exclusive?, one.idle)));
+        let pools =
+            node.own_pools.iter().map(|(badge, cpus)| tenant(*badge, true, *cpus, CpuSet::EMPTY));
         let cpus = &node.cpus;
         let occupancy = Occupancy {
-            tenants: tenants.into_values().collect(),
+            tenants: containers.chain(pools).collect(),
             reserved: cpus.reserved,
             shared: cpus.shared,
             isolated: cpus.isolated,

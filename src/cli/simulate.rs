@@ -11,7 +11,7 @@ use super::machine::{self, NodeArgs};
 use super::output::{Color, Drawing, cannot, show};
 use crate::config::Config;
 use crate::exclusivity::Exclusivity;
-use crate::view::config::{ConfigStatus, OwnSettings};
+use crate::view::config::ConfigStatus;
 use crate::view::memory::MemoryStatus;
 use crate::view::picture::{Picture, svg};
 use clap::{Args, ValueEnum};
@@ -127,10 +127,9 @@ pub fn run(
     for (number, (config, mut ledger)) in nodes.into_iter().enumerate() {
         let name = config.name();
         let settings = ledger.settings();
-        let own = OwnSettings::of(settings, config.partition(), config.mode(), config.log_level());
         let setup = Setup {
             config: name.to_owned(),
-            settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
+            settings: ConfigStatus::log_line(settings, ledger.mechanism(), (&config).into()),
             overrides: config.applied_lines(),
         };
         let recorder = Recorder::new(&workload, &ledger, end, args.score_from);

@@ -6,7 +6,7 @@ use crate::clock::now;
 use crate::config::{Config, LogLevel, Mistake, Mode, PodResources, Reading};
 use crate::exclusivity::Exclusivity;
 use crate::view::DaemonSettings;
-use crate::view::config::{ConfigStatus, OwnSettings};
+use crate::view::config::ConfigStatus;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use cgroups::probe;
 use cpuset::PartitionType;
@@ -94,18 +94,10 @@ impl ConfigReload {
         self.started.pod_resources()
     }
 
-    pub(super) fn mode(&self) -> Mode {
-        self.config.mode()
-    }
-
     /// Those in force that the ledger does not have.
     pub(super) fn daemon_settings(&self) -> DaemonSettings {
-        DaemonSettings {
-            strict: self.strict(),
-            partition: self.partition(),
-            mode: self.mode(),
-            log_level: self.config.log_level(),
-        }
+        let (strict, partition) = (self.strict(), self.partition());
+        DaemonSettings { strict, partition, ..(&self.config).into() }
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -135,10 +127,8 @@ impl ConfigReload {
         let same_others = of_daemon(&before) == of_daemon(&self.config);
         let reload =
             if event.is_none() && same_others { Reload::Unchanged } else { Reload::AppliedSetting };
-        let own =
-            OwnSettings::of(&settings, self.partition(), self.mode(), self.config.log_level());
         let mechanism = mechanism(settings.policy);
-        let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
+        let line = ConfigStatus::log_line(&settings, mechanism, self.daemon_settings());
         log::info!("config: reloaded; in force: {line}");
         for warning in self.config.warnings().iter().chain(&self.config.not_used()) {
             log::warn!("{}, {warning}", self.config.name());

@@ -24,7 +24,7 @@ use crate::exclusivity::{IsolationFiles, open_records, open_steering};
 use crate::exposed::Directories;
 use crate::kubelet::StateFileReading;
 use crate::verify::Verifier;
-use crate::view::config::{ConfigStatus, OwnSettings};
+use crate::view::config::ConfigStatus;
 use crate::view::node::machine_line;
 use cgroups::Hierarchy;
 use cpuset::PartitionType;
@@ -126,10 +126,9 @@ impl Owner {
                 format!(", isolated {}", wording::cpus(isolated))
             },
         );
-        let own = OwnSettings::of(&settings, config.partition(), config.mode(), config.log_level());
         log::info!(
             "config: in force: {}",
-            ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
+            ConfigStatus::log_line(&settings, mechanism, config.into())
         );
         for warning in config.warnings().iter().chain(&config.not_used()) {
             log::warn!("{}, {warning}", config.name());

@@ -1,6 +1,5 @@
 //! The configuration in the status.
 
-use crate::config::{LogLevel, Mode};
 use crate::view::node::DaemonSettings;
 use cpuset::PartitionType;
 use ledger::pod_option::PodOption;
@@ -37,17 +36,10 @@ pub struct ConfigStatus {
 
 impl ConfigStatus {
     pub fn in_force(view: &View, daemon: DaemonSettings) -> ConfigStatus {
-        let DaemonSettings { strict, partition, mode, log_level } = daemon;
-        let own = OwnSettings::of(&view.settings, partition, mode, log_level);
-        ConfigStatus::of(&view.settings, &view.figures.mechanism.to_string(), strict, own)
+        ConfigStatus::of(&view.settings, &view.figures.mechanism.to_string(), daemon)
     }
 
-    pub fn of(
-        settings: &Settings,
-        exclusivity: &str,
-        strict: bool,
-        own: OwnSettings,
-    ) -> ConfigStatus {
+    pub fn of(settings: &Settings, exclusivity: &str, daemon: DaemonSettings) -> ConfigStatus {
         let manager = &settings.placement.topology_manager;
         let memory_manager_policy = if settings.memory.is_some() { "Static" } else { "None" };
         ConfigStatus {
@@ -58,20 +50,15 @@ impl ConfigStatus {
             topology_manager_scope: manager.scope.name().to_owned(),
             memory_manager_policy: memory_manager_policy.to_owned(),
             exclusivity: exclusivity.to_owned(),
-            strict,
-            own,
+            strict: daemon.strict,
+            own: OwnSettings::of(settings, daemon),
             namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
         }
     }
 
     /// The settings in force as a line for the log.
-    pub fn log_line(
-        settings: &Settings,
-        mechanism: Mechanism,
-        strict: bool,
-        own: OwnSettings,
-    ) -> String {
-        let config = ConfigStatus::of(settings, &mechanism.to_string(), strict, own);
+    pub fn log_line(settings: &Settings, mechanism: Mechanism, daemon: DaemonSettings) -> String {
+        let config = ConfigStatus::of(settings, &mechanism.to_string(), daemon);
         let line = config.line(Some(&settings.placement.reserved.to_string()));
         match settings.namespaces.len() {
             0 => line,
@@ -160,12 +147,8 @@ pub struct OwnSettings {
 
 impl OwnSettings {
     /// The ledger's settings together with the daemon's.
-    pub fn of(
-        settings: &Settings,
-        partition: PartitionType,
-        mode: Mode,
-        log_level: LogLevel,
-    ) -> OwnSettings {
+    fn of(settings: &Settings, daemon: DaemonSettings) -> OwnSettings {
+        let DaemonSettings { partition, mode, log_level, strict: _ } = daemon;
         let reserved: Vec<&str> = settings.reserved_namespaces.iter().collect();
         let reserved = if reserved.is_empty() { "none".to_owned() } else { reserved.join(",") };
         let exclusive_memory_nodes = if settings.mems_follow_cpus { "follow-cpus" } else { "all" };
@@ -190,12 +173,7 @@ impl OwnSettings {
 
 impl Default for OwnSettings {
     fn default() -> OwnSettings {
-        OwnSettings::of(
-            &Settings::default(),
-            PartitionType::default(),
-            Mode::default(),
-            LogLevel::default(),
-        )
+        OwnSettings::of(&Settings::default(), DaemonSettings::default())
     }
 }
 

@@ -25,6 +25,6 @@ pub mod snapshot;
 pub(crate) use counters::Counters;
 pub use health::Health;
 pub(crate) use history::History;
-pub(crate) use node::{DaemonSettings, KubeletDevices, LastPlan, NodeFigures, lack_of_cpus};
-pub use node::{Link, NodeView};
+pub use node::{DaemonSettings, Link, NodeView};
+pub(crate) use node::{KubeletDevices, LastPlan, NodeFigures, lack_of_cpus};
 pub use snapshot::Snapshot;

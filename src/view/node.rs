@@ -8,7 +8,7 @@ use super::history::History;
 use super::noise::NoiseFigures;
 use super::quiet::QuietFigures;
 use crate::clock::Moment;
-use crate::config::{LogLevel, Mode};
+use crate::config::{Config, LogLevel, Mode};
 use crate::{exclusivity, verify};
 use cpuset::{CpuSet, PartitionType};
 use ledger::{Occasion, View};
@@ -50,6 +50,17 @@ pub struct DaemonSettings {
     pub partition: PartitionType,
     pub mode: Mode,
     pub log_level: LogLevel,
+}
+
+impl From<&Config> for DaemonSettings {
+    fn from(config: &Config) -> DaemonSettings {
+        DaemonSettings {
+            strict: config.strict(),
+            partition: config.partition(),
+            mode: config.mode(),
+            log_level: config.log_level(),
+        }
+    }
 }
 
 /// What the parts of the daemon say of themselves.

@@ -7,7 +7,7 @@ use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named,
 use nri_cpu_manager::checkpoint::{self, SavedClaims};
 use nri_cpu_manager::config::{Config, ConfigError, FromKubelet, NodeIdentity, from_kubelet};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::view::config::{ConfigStatus, OwnSettings};
+use nri_cpu_manager::view::config::ConfigStatus;
 use std::str;
 
 /// The kernel's list format: a parsed set is printed and parsed as the same set.
@@ -140,12 +140,8 @@ pub fn config(bytes: &[u8]) {
     match resolved {
         Ok((settings, config)) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
-            let own =
-                OwnSettings::of(&settings, config.partition(), config.mode(), config.log_level());
-            assert!(
-                !ConfigStatus::log_line(&settings, Mechanism::Groups, config.strict(), own)
-                    .is_empty()
-            );
+            let daemon = (&config).into();
+            assert!(!ConfigStatus::log_line(&settings, Mechanism::Groups, daemon).is_empty());
         }
         Err(error) => {
             let error = error.to_string();

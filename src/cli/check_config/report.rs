@@ -1,7 +1,7 @@
 //! The result of a check, for people and for programs.
 
 use crate::config::{Config, Override};
-use crate::view::config::{BoundsReport, ConfigStatus, Indented, OwnSettings};
+use crate::view::config::{BoundsReport, ConfigStatus, Indented};
 use crate::view::config_state::overrides;
 use crate::view::outlook::Outlook;
 use ledger::Settings;
@@ -66,10 +66,9 @@ pub struct OverrideReport {
 
 impl SettingsReport {
     pub fn of(config: &Config, settings: &Settings) -> SettingsReport {
-        let own = OwnSettings::of(settings, config.partition(), config.mode(), config.log_level());
         let exclusivity = config.exclusivity().name();
         SettingsReport {
-            config: ConfigStatus::of(settings, exclusivity, config.strict(), own),
+            config: ConfigStatus::of(settings, exclusivity, config.into()),
             reserved_cpus: settings.placement.reserved.to_string(),
         }
     }

@@ -72,6 +72,17 @@ async fn sent(daemon: &ObservedDaemon) -> Vec<String> {
     updates.iter().map(|update| format!("{} {}", update.container, update.setting.cpus())).collect()
 }
 
+/// The updates that follow new claims: the status shows them first, and then the file.
+async fn sent_after_saving(daemon: &ObservedDaemon) -> Vec<String> {
+    loop {
+        let updates = sent(daemon).await;
+        if !updates.is_empty() {
+            return updates;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 fn on_disk(daemon: &ObservedDaemon) -> Vec<String> {
     let bytes = fs::read(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
     let claims = checkpoint::decode(&bytes).unwrap().cpus;
@@ -142,13 +153,7 @@ async fn a_change_is_applied_and_moves_no_container_needlessly() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(status.node.unwrap().figures.moves.get(&MoveReason::Reserved), Some(&1));
-        // Neither is sent before the claim is on disk.
-        let mut moved = sent(&daemon).await;
-        while moved.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            moved = sent(&daemon).await;
-        }
-        assert_eq!(moved, ["id-a 6-7", "id-web 0-3,10-15"]);
+        assert_eq!(sent_after_saving(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
         // With policy none, containers keep their CPUs, and new ones get none.
@@ -331,10 +336,10 @@ async fn a_node_observes_enforces_and_observes_again() {
 
         daemon.swap_config(CONFIG);
         until(&daemon, stance(Stance::Assign)).await;
-        assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
-        let mut set = sent(&daemon).await;
+        let mut set = sent_after_saving(&daemon).await;
         set.sort();
         assert_eq!(set, ["id-a 2-3", "id-b 4-5", "id-c 0-1,6-15"]);
+        assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
 
         daemon.swap_config(&format!("{CONFIG}mode: observe\n"));
         until(&daemon, stance(Stance::Observe)).await;

@@ -73,7 +73,8 @@ async fn pages_are_made_by_a_thread_that_decides_nothing() {
         threads(process).into_keys().map(|thread| run_time(process, thread)).sum()
     };
     let (all_before, main_before) = (all(), run_time(process, process));
-    (0..30).for_each(|_| read_page(&plugin.state_dir()));
+    // So many that what the main thread does now and then, a check of a few milliseconds, does not count.
+    (0..300).for_each(|_| read_page(&plugin.state_dir()));
     let main = run_time(process, process) - main_before;
     let all = all() - all_before;
     assert!(main < all / 5, "{main:?} of {all:?} is the time of the thread that decides");

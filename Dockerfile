@@ -1,13 +1,13 @@
-# The image as it ships: one static binary and nothing else.
+# The image as it ships: two static binaries and nothing else.
 # Builds for the platform of the builder; no shell, no package manager, no libc in the result.
 # hack/image reads the last stage and makes the same image without Docker.
 FROM docker.io/library/rust:1.98.1-bookworm@sha256:93ce27a88655056a51dbdd8f5f2d7ddc071c7b0070fb288a37b5a285fc83971e AS build
 WORKDIR /src
 COPY . .
-RUN cp "$(hack/build)" /nri-cpu-manager
+RUN built=$(hack/build) && cp "$built/nri-cpu-manager" "$built/cpuctl" /
 
 FROM scratch
-COPY --from=build /nri-cpu-manager /nri-cpu-manager
+COPY --from=build /nri-cpu-manager /cpuctl /
 # One heap for all threads. By default glibc makes one for each, and what a thread has freed no other one uses.
 ENV MALLOC_ARENA_MAX=1
 LABEL org.opencontainers.image.title="nri-cpu-manager"

@@ -5,9 +5,9 @@ use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid,
     Policy, Qos, Rebalance, RebalanceMode, SandboxId, Settings,
 };
+use machines::synthetic::{DescriptionError, Machine, Numbering};
 use placement::{self, EngineKind, Options, Rejection, TopologyManager, TopologyPolicy};
 use std::time::Duration;
-use topology::synthetic::{DescriptionError, Machine, Numbering};
 
 /// A machine's size.
 #[derive(Debug, Clone, Copy)]

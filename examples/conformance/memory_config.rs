@@ -3,7 +3,7 @@
 
 use super::Outcome;
 use super::memory::MemoryMachines;
-use nri_cpu_manager::config::{EvictionThreshold, memory_amount};
+use config::{EvictionThreshold, memory_amount};
 use placement::memory_manager::{
     Capacity, MemoryManagerConfig, MemoryReservation, NodeMemory, WrittenAmount,
 };

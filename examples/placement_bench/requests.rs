@@ -2,9 +2,9 @@
 //! machines alone would be a megabyte.
 
 use cpuset::CpuSet;
+use machines::synthetic::{DescriptionError, Machine};
 use serde_json::{Value, json};
 use topology::Topology;
-use topology::synthetic::{DescriptionError, Machine};
 
 /// Machines of `take` requests.
 const TAKE: &[&str] = &[

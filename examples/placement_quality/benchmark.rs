@@ -2,7 +2,7 @@
 //! the result.
 //!
 //! Everything is in integers and follows from a seed. The decisions are those of the ledger, driven
-//! by the same simulation as `nri-cpu-manager simulate`; docs/placement-quality.md defines workload
+//! by the same simulation as `cpuctl simulate`; docs/placement-quality.md defines workload
 //! and figures.
 
 mod engines;

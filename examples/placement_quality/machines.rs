@@ -2,10 +2,10 @@
 
 use crate::runner;
 use cpuset::CpuSet;
+use machines::synthetic::{self, Numbering};
 use std::error::Error;
 use std::path::Path;
 use topology::model::NodeFacts;
-use topology::synthetic::{self, Numbering};
 use topology::{Facts, Topology};
 
 /// Distances between NUMA nodes; the vectors have none.

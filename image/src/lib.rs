@@ -170,15 +170,35 @@ fn digest(content: &[u8]) -> String {
 /// loaded.
 pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
+/// What the plugin's image has for a platform.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    pub plugin: PathBuf,
+    pub cpuctl: PathBuf,
+}
+
+impl Programs {
+    /// As `hack/build` has made them.
+    pub fn within(directory: &Path) -> Programs {
+        let [plugin, cpuctl] = PROGRAMS.map(|name| directory.join(name));
+        Programs { plugin, cpuctl }
+    }
+}
+
+/// Their names in the image, and in the directory of a build.
+const PROGRAMS: [&str; 2] = ["nri-cpu-manager", "cpuctl"];
+
 /// The archive of the plugin's image for the platforms of these programs. Returns the image's digest.
-pub fn write_plugin(path: &Path, programs: &[(Platform, PathBuf)]) -> Result<String> {
+pub fn write_plugin(path: &Path, programs: &[(Platform, Programs)]) -> Result<String> {
     let mut images = Vec::new();
-    for (platform, program) in programs {
+    for (platform, programs) in programs {
         let is_named = images.iter().any(|(other, _)| other == platform);
         ensure!(!is_named, "the image has {platform} twice");
-        let content = read(program)?;
-        platform.check(&content)?;
-        images.push((*platform, plugin(content)));
+        let contents = [read(&programs.plugin)?, read(&programs.cpuctl)?];
+        for content in &contents {
+            platform.check(content)?;
+        }
+        images.push((*platform, plugin(contents)));
     }
     write(path, NAME, &images)
 }
@@ -187,7 +207,7 @@ const DESCRIPTION: &str =
     "Topology-aware CPU pinning for Kubernetes nodes, as an NRI plugin for containerd and CRI-O";
 
 /// The last stage of the Dockerfile.
-fn plugin(program: Vec<u8>) -> Image {
+fn plugin(contents: [Vec<u8>; 2]) -> Image {
     let config = json!({
         "User": "65534:65534",
         "Env": ["MALLOC_ARENA_MAX=1"],
@@ -200,13 +220,11 @@ fn plugin(program: Vec<u8>) -> Image {
             "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
         },
     });
-    Image {
-        config,
-        files: vec![Entry::Program { path: "nri-cpu-manager".to_owned(), content: program }],
-    }
+    let program = |(path, content): (&str, _)| Entry::Program { path: path.to_owned(), content };
+    Image { config, files: PROGRAMS.into_iter().zip(contents).map(program).collect() }
 }
 
-/// Builds with `hack/build` in the repository, and returns the path that it prints. Its progress and errors go to this
+/// Builds with `hack/build` in the repository, and returns the directory that it prints. Its progress and errors go to this
 /// program's standard error, because a build takes minutes.
 pub fn hack_build(repository: &Path, platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
     let mut build = Command::new(repository.join("hack/build"));
@@ -218,7 +236,7 @@ pub fn hack_build(repository: &Path, platform: Platform, arguments: &[&str]) -> 
     }
     let output = build.output().context("cannot start hack/build")?;
     ensure!(output.status.success(), "hack/build failed ({}): see its output above", output.status);
-    let path = String::from_utf8(output.stdout).context("hack/build printed no path")?;
+    let path = String::from_utf8(output.stdout).context("hack/build printed no directory")?;
     Ok(repository.join(path.trim()))
 }
 
@@ -232,7 +250,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let paths = ["program", "a.tar", "b.tar"].map(|name| directory.path().join(name));
         std::fs::write(&paths[0], platform::tests::program(Platform::HERE)).unwrap();
-        let programs = [(Platform::HERE, paths[0].clone())];
+        let both = Programs { plugin: paths[0].clone(), cpuctl: paths[0].clone() };
+        let programs = [(Platform::HERE, both)];
         let digests = [1, 2].map(|index: usize| write_plugin(&paths[index], &programs).unwrap());
         assert_eq!(digests[0], digests[1]);
         let [a, b] = [1, 2].map(|index: usize| std::fs::read(&paths[index]).unwrap());
@@ -248,12 +267,16 @@ mod tests {
     /// Line by line, so that both ways to build give the same image.
     #[test]
     fn the_dockerfile_describes_this_image() {
-        let Image { config, files } = plugin(Vec::new());
-        let [Entry::Program { path, .. }] = &files[..] else { panic!("{files:?}") };
+        let Image { config, files } = plugin([Vec::new(), Vec::new()]);
+        let path = |file| match file {
+            Entry::Program { path, .. } => format!("/{path}"),
+            Entry::Link { .. } => panic!("{file:?}"),
+        };
+        let paths: Vec<String> = files.into_iter().map(path).collect();
         let list = |key: &str| config[key].to_string().replace(',', ", ");
         let mut lines = vec![
             "FROM scratch".to_owned(),
-            format!("COPY --from=build /{path} /{path}"),
+            format!("COPY --from=build {} /", paths.join(" ")),
             format!("USER {}", config["User"].as_str().unwrap()),
             format!("ENV {}", config["Env"][0].as_str().unwrap()),
             format!("ENTRYPOINT {}", list("Entrypoint")),

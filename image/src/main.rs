@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use image::{NAME, Platform};
+use image::{NAME, Platform, Programs};
 
 /// Build the plugin's image as an OCI archive, without Docker
 #[derive(Debug, Parser)]
@@ -51,7 +51,8 @@ fn run(options: Options) -> Result<()> {
     }
     let mut programs = Vec::new();
     for platform in platforms {
-        programs.push((platform, image::hack_build(Path::new("."), platform, &[])?));
+        let built = image::hack_build(Path::new("."), platform, &[])?;
+        programs.push((platform, Programs::within(&built)));
     }
     let digest = image::write_plugin(&path, &programs)?;
     println!("{}\n{NAME}@{digest}", path.display());

@@ -7,13 +7,14 @@ use anyhow::{Context, Result};
 
 use crate::cache;
 use crate::command::{command, run};
-use image::Platform;
+use image::{Platform, Programs};
 
 /// The static programs that guests and containers need.
 #[derive(Debug, Clone)]
 pub struct Binaries {
     /// The plugin, in the release profile.
     pub plugin: PathBuf,
+    pub cpuctl: PathBuf,
     /// This crate's own command, for running scenarios inside a guest.
     pub lab: PathBuf,
     pub probe: PathBuf,
@@ -21,9 +22,9 @@ pub struct Binaries {
 
 impl Binaries {
     pub fn build() -> Result<Self> {
-        let plugin = Self::build_plugin(Platform::HERE)?;
+        let Programs { plugin, cpuctl } = Self::shipped(Platform::HERE)?;
         let own = programs()?;
-        Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") })
+        Ok(Self { plugin, cpuctl, lab: own.join("lab"), probe: own.join("probe") })
     }
 
     /// For a machine's architecture: `here`, or built for the other one.
@@ -32,8 +33,8 @@ impl Binaries {
             return Ok(here.clone());
         }
         let lab = hack_build(platform, &["--lab"])?;
-        let plugin = Self::build_plugin(platform)?;
-        Ok(Self { plugin, lab: lab.join("lab"), probe: lab.join("probe") })
+        let Programs { plugin, cpuctl } = Self::shipped(platform)?;
+        Ok(Self { plugin, cpuctl, lab: lab.join("lab"), probe: lab.join("probe") })
     }
 
     /// The program for containers alone.
@@ -49,9 +50,14 @@ impl Binaries {
         Ok(programs()?.join("examples").join(name))
     }
 
-    /// Only the shipped program, with the command that users run.
-    pub fn build_plugin(platform: Platform) -> Result<PathBuf> {
-        hack_build(platform, &[])
+    /// What the image has.
+    pub fn programs(&self) -> Programs {
+        Programs { plugin: self.plugin.clone(), cpuctl: self.cpuctl.clone() }
+    }
+
+    /// With the command that users run.
+    fn shipped(platform: Platform) -> Result<Programs> {
+        Ok(Programs::within(&hack_build(platform, &[])?))
     }
 }
 

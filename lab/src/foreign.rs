@@ -1,5 +1,5 @@
 //! `hack/bench-noise`: what else runs or fires on exclusive CPUs, without the plugin's mechanisms, with
-//! each of them, and with interrupts moved away. `nri-cpu-manager bench-gain noise` counts it, without a
+//! each of them, and with interrupts moved away. `cpuctl bench-gain noise` counts it, without a
 //! plugin and without containers.
 
 use std::path::Path;
@@ -42,9 +42,9 @@ pub fn run(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     match on {
         Location::Host => {
-            let status = counting(&binaries.plugin, *seconds, loads).status();
-            let status = status.context("cannot start nri-cpu-manager")?;
-            ensure!(status.success(), "nri-cpu-manager bench-gain noise: {status}");
+            let status = counting(&binaries.cpuctl, *seconds, loads).status();
+            let status = status.context("cannot start cpuctl")?;
+            ensure!(status.success(), "cpuctl bench-gain noise: {status}");
         }
         Location::Server => {
             ensure!(loads.is_empty(), "--load is for --on host: the virtual machine has its own");

@@ -3,20 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use image::{Entry, Image, Platform};
+use image::{Entry, Image, Platform, Programs};
 use serde_json::json;
 
 use crate::{files, manifests};
 
-/// File names of the program and of its image.
-const PROGRAM: &str = "nri-cpu-manager";
+/// The file name of the image.
 const ARCHIVE: &str = "nri-cpu-manager.tar";
 
-/// The shipped program, its image, and the manifests.
+/// The shipped programs, their image, and the manifests.
 #[derive(Debug, Clone)]
 pub struct Shipped {
-    /// The program alone.
-    pub program: PathBuf,
+    pub programs: Programs,
     /// Archive.
     pub image: PathBuf,
     /// The directory of the [rendered](manifests::render) manifests.
@@ -25,27 +23,27 @@ pub struct Shipped {
 
 impl Shipped {
     /// Writes the archive of the image and the manifests into `directory`.
-    pub fn with(program: &Path, directory: &Path) -> Result<Self> {
-        let shipped = Self { program: program.to_path_buf(), ..Self::within(directory) };
+    pub fn with(programs: Programs, directory: &Path) -> Result<Self> {
+        let shipped = Self { programs, ..Self::within(directory) };
         shipped.prepare()?;
         Ok(shipped)
     }
 
     /// Paths of the copy in a VM.
     pub fn within(directory: &Path) -> Self {
-        let [program, image, manifests] =
-            [PROGRAM, ARCHIVE, "manifests"].map(|name| directory.join(name));
-        Self { program, image, manifests }
+        let [image, manifests] = [ARCHIVE, "manifests"].map(|name| directory.join(name));
+        Self { programs: Programs::within(directory), image, manifests }
     }
 
-    pub fn copy(program: &Path, directory: &Path) -> Result<()> {
+    pub fn copy(programs: &Programs, directory: &Path) -> Result<()> {
         let copy = Self::within(directory);
-        files::copy(program, &copy.program)?;
+        files::copy(&programs.plugin, &copy.programs.plugin)?;
+        files::copy(&programs.cpuctl, &copy.programs.cpuctl)?;
         copy.prepare()
     }
 
     fn prepare(&self) -> Result<()> {
-        image::write_plugin(&self.image, &[(Platform::HERE, self.program.clone())])?;
+        image::write_plugin(&self.image, &[(Platform::HERE, self.programs.clone())])?;
         manifests::render(&self.manifests)
     }
 }

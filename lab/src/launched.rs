@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use nri_cpu_manager::checkpoint::StateDir;
-use nri_cpu_manager::disk::Disk;
+use state::checkpoint::StateDir;
+use state::disk::Disk;
 
 use crate::cache;
 use crate::command::poll;

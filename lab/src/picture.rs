@@ -4,9 +4,9 @@
 use std::fmt::Write;
 
 use cpuset::CpuSet;
-use nri_cpu_manager::view::badge::Badge;
-use nri_cpu_manager::view::picture::text::{self, Style, WIDTH};
-use nri_cpu_manager::view::picture::{Occupancy, Picture, Tenant, Usage};
+use status::badge::Badge;
+use status::picture::text::{self, Style, WIDTH};
+use status::picture::{Occupancy, Picture, Tenant, Usage};
 use topology::Topology;
 
 use crate::view::{ContainerView, View};

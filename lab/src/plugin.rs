@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 use noise::NoiseReport;
-use nri_cpu_manager::cli::client;
-use nri_cpu_manager::serve::endpoint::{CONTAINERS, TRY, TRY_UNINSTALL};
-use nri_cpu_manager::view::outlook::Outlook;
 use serde::Deserialize;
 use serde_json::Value;
+use status::outlook::Outlook;
+use status::socket::{CONTAINERS, TRY, TRY_UNINSTALL};
+use terminal::client;
 
 use crate::command::{command, last_lines, run};
 use crate::kubelet::write_config_map;

@@ -83,7 +83,7 @@ fn answer(testbed: &mut Testbed<'_>, line: &str, words: &[&str]) -> Result<Strin
     match words {
         [] => return Ok(String::new()),
         ["help"] => return Ok(HELP.to_owned()),
-        ["topology"] => return run(&mut command("/lab/nri-cpu-manager", ["topology"])),
+        ["topology"] => return run(&mut command("/lab/cpuctl", ["topology"])),
         ["log"] => return Ok(last_lines(&testbed.log()?, 20) + "\n"),
         ["log", count] => {
             let count = count.parse().with_context(|| format!("{count:?} is not a number"))?;

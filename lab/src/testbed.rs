@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use cpuset::CpuSet;
 use nix::sys::signal::Signal;
 use noise::NoiseReport;
-use nri_cpu_manager::view::outlook::Outlook;
+use status::outlook::Outlook;
 
 use crate::bare::Bare;
 use crate::cgroup_snapshot::CgroupSnapshot;
@@ -119,13 +119,13 @@ impl<'a> Testbed<'a> {
     /// On an empty node without a plugin.
     pub(crate) fn latency(&mut self, settings: &LatencySettings) -> Result<Measurements> {
         self.begin("time writes to the cgroups of classes, then exclusive containers");
-        latency::measure(self.node, &self.shipped.program, settings, self.report)
+        latency::measure(self.node, &self.shipped.programs.plugin, settings, self.report)
     }
 
     /// On an empty node without a plugin: a table of what runs or fires on exclusive CPUs.
     pub(crate) fn foreign(&mut self, seconds: u64) -> Result<String> {
         self.begin("count what else runs or fires on exclusive CPUs");
-        foreign::count(&self.shipped.program, seconds)
+        foreign::count(&self.shipped.programs.cpuctl, seconds)
     }
 
     pub(crate) fn storm(&mut self, settings: &StormSettings) -> Result<Summary> {
@@ -187,7 +187,7 @@ impl<'a> Testbed<'a> {
         if record {
             self.node.record()?;
         }
-        let bare = Bare::install(self.node, &self.shipped.program, config)?;
+        let bare = Bare::install(self.node, &self.shipped.programs.plugin, config)?;
         self.install(Box::new(bare))
     }
 
@@ -201,7 +201,7 @@ impl<'a> Testbed<'a> {
     pub fn launch(&mut self, config: &str) -> Result<()> {
         self.begin("restart containerd, which launches the plugin");
         self.remove_plugin()?;
-        let program = &self.shipped.program;
+        let program = &self.shipped.programs.plugin;
         let program =
             fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
         let root = self.node.containerd().root();
@@ -313,7 +313,7 @@ impl<'a> Testbed<'a> {
     pub fn status(&mut self) -> Result<String> {
         self.begin("run nri-cpu-manager status");
         let files = self.plugin()?.0.files().clone();
-        files.status(&self.shipped.program)
+        files.status(&self.shipped.programs.plugin)
     }
 
     /// As `check-config --live`.
@@ -332,13 +332,13 @@ impl<'a> Testbed<'a> {
     pub fn noise(&mut self, seconds: u64) -> Result<NoiseReport> {
         self.begin(format!("run nri-cpu-manager noise for {seconds} s"));
         let files = self.plugin()?.0.files().clone();
-        files.noise(&self.shipped.program, seconds)
+        files.noise(&self.shipped.programs.plugin, seconds)
     }
 
     /// What the plugin itself has observed on exclusive CPUs in the last minute.
     pub(crate) fn recent_noise(&mut self) -> Result<Option<NoiseReport>> {
         let files = self.plugin()?.0.files().clone();
-        files.recent_noise(&self.shipped.program)
+        files.recent_noise(&self.shipped.programs.plugin)
     }
 
     /// The median time to create and start an exclusive container, in milliseconds. Nothing else

@@ -1,8 +1,8 @@
 //! [`Configuration`]: the plugin's configuration file, with each field drawn independently.
 
 use crate::dice::Dice;
+use config::{Config, Mistake, NodeIdentity, Reading, declarations};
 use ledger::Settings;
-use nri_cpu_manager::config::{Config, Mistake, NodeIdentity, Reading, declarations};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use topology::Topology;

@@ -1,9 +1,9 @@
 //! [`Foreseen`]: what the plugin says that a configuration would change, to compare with what it then changes.
 
 use cpuset::CpuSet;
+use daemon::{Input, Owner};
 use ledger::{ContainerView, Stance, View};
-use nri_cpu_manager::daemon::{Input, Owner};
-use nri_cpu_manager::view::outlook::{AssignmentEffect, Outlook};
+use status::outlook::{AssignmentEffect, Outlook};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

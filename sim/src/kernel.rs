@@ -346,7 +346,7 @@ impl State {
         Ok(())
     }
 
-    /// Watches these instead of the previous ones, like [`Watch`](nri_cpu_manager::exclusivity::Watch).
+    /// Watches these instead of the previous ones, like [`Watch`](exclusivity::Watch).
     pub fn watch(&mut self, watcher: Watcher, paths: &BTreeMap<PathBuf, Watched>) {
         let exists = |(path, what): (&PathBuf, &Watched)| {
             Some((path.clone(), (*what, self.number(path).ok()?)))

@@ -8,9 +8,9 @@ use crate::pods::{Container, PodId, Serial, State};
 use crate::runtime::Task;
 use crate::world::World;
 use cpuset::CpuSet;
+use daemon::Input;
+use kubelet::{StateFile, StateFileReading};
 use ledger::{KubeletClaim, Named, PodUid};
-use nri_cpu_manager::daemon::Input;
-use nri_cpu_manager::kubelet::{StateFile, StateFileReading};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

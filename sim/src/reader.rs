@@ -3,11 +3,11 @@
 use crate::pods::{State, id};
 use crate::world::World;
 use ledger::{Phase, Stance};
-use nri_cpu_manager::clock::Moment;
-use nri_cpu_manager::serve::page::{Reader, fragment};
-use nri_cpu_manager::view::outline::Outline;
-use nri_cpu_manager::view::{Health, Link, NodeView, Snapshot};
+use serve::page::{Reader, fragment};
+use status::outline::Outline;
+use status::{Health, Link, NodeView, Snapshot};
 use std::sync::Arc;
+use wording::Moment;
 
 impl World {
     /// What a reader would be told wrongly, long after the last operation and fault.

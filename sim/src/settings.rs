@@ -4,9 +4,9 @@ use crate::configuration::Configuration;
 use crate::dice::Dice;
 use crate::kernel::with_memory;
 use cpuset::CpuSet;
+use machines::synthetic::{Machine, Numbering};
 use nri::{Capabilities, Runtime};
 use topology::Topology;
-use topology::synthetic::{Machine, Numbering};
 
 /// The name and version of a runtime, and the NRI version that it sends.
 pub type Version = (&'static str, &'static str, &'static str);

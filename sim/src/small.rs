@@ -18,10 +18,10 @@ use crate::settings::{CONTAINERD, CRIO, Settings, Trouble};
 use crate::world::World;
 use clap::ValueEnum;
 use cpuset::CpuSet;
+use machines::synthetic::Machine;
 use std::collections::{BTreeSet, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use topology::synthetic::Machine;
 
 const SEED: u64 = 1;
 const BOOT: Duration = Duration::from_secs(20);

@@ -14,10 +14,10 @@ use crate::settings::Settings;
 use crate::trace::Trace;
 use cpuset::CpuSet;
 use ledger::{Policy, Settings as InForce};
+use machines::synthetic::Machine;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use topology::Topology;
-use topology::synthetic::Machine;
 
 /// A change of the world at a time in the queue.
 type Event = Box<dyn FnOnce(&mut World)>;

@@ -1,11 +1,11 @@
 //! The fields that the plugin reads of the runtime's messages, above all pods' annotations.
 
 use super::node;
+use edge::nri::reads;
 use ledger::annotations::{DOMAIN, MAX_ANNOTATIONS, MAX_VALUE, is_for_crio, is_pod_option};
 use ledger::{Admission, Annotations, MAX_DEVICES, Pod};
 use nri::wire;
 use nri::{CallError, Request};
-use nri_cpu_manager::edge::nri::reads;
 use protobuf::{Message, MessageField, UnknownFields};
 use std::collections::HashMap;
 use std::fmt::Debug;

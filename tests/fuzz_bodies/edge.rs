@@ -3,12 +3,12 @@
 use super::calls::{self, Call};
 use super::node;
 use cpuset::CpuSet;
+use edge::nri::run_session;
+use edge::{self, Message, Refusal, Subscriptions};
 use ledger::{self, Channel, Event, Ledger};
 use nri::Session;
 use nri::frame::{self, Unframer};
 use nri::{Identity, wire};
-use nri_cpu_manager::edge::nri::run_session;
-use nri_cpu_manager::edge::{self, Message, Refusal, Subscriptions};
 use protobuf::Message as _;
 use std::collections::HashSet;
 use std::time::Duration;

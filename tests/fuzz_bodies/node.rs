@@ -6,9 +6,9 @@ use ledger::{
     Bounds, Claim, Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu,
     Namespaces, Pod, PodUid, Policy, Qos, SandboxId, Settings,
 };
+use machines::synthetic::Machine;
 use std::sync::LazyLock;
 use topology::Topology;
-use topology::synthetic::Machine;
 
 static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
     Machine { caches: 2, cores: 16, ..Machine::default() }.topology().expect("a machine")

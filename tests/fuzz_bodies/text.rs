@@ -2,12 +2,12 @@
 //! configuration.
 
 use super::node;
+use config::{Config, ConfigError, FromKubelet, NodeIdentity, from_kubelet};
 use cpuset::{CpuSet, MAX_CPUS};
+use kubelet::{StateFile, StateFileError};
 use ledger::{Channel, Claim, Due, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
-use nri_cpu_manager::checkpoint::{self, SavedClaims};
-use nri_cpu_manager::config::{Config, ConfigError, FromKubelet, NodeIdentity, from_kubelet};
-use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::view::config::ConfigStatus;
+use state::checkpoint::{self, SavedClaims};
+use status::config_status::ConfigStatus;
 use std::str;
 
 /// The kernel's list format: a parsed set is printed and parsed as the same set.

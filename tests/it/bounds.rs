@@ -50,17 +50,18 @@ const DEVICES: (&str, &str) = (
     "crates/ledger/src/tests/topology_manager.rs",
     "too_many_devices_refuse_only_who_gets_cpus_near_them",
 );
-const MOUNTS: (&str, &str) = ("src/edge/nri/mounts.rs", "more_mounts_than_the_bound_get_no_files");
+const MOUNTS: (&str, &str) =
+    ("crates/edge/src/nri/mounts.rs", "more_mounts_than_the_bound_get_no_files");
 const CONFIG: (&str, &str) =
-    ("src/config/tests/odd_input.rs", "a_text_is_bounded_in_size_depth_and_values");
-const FILES: (&str, &str) = ("src/files.rs", "a_regular_file_is_read_up_to_its_limit");
+    ("crates/config/src/tests/odd_input.rs", "a_text_is_bounded_in_size_depth_and_values");
+const FILES: (&str, &str) = ("crates/state/src/files.rs", "a_regular_file_is_read_up_to_its_limit");
 const KERNEL: (&str, &str) = ("tests/it/bounds.rs", "a_file_of_the_kernel_is_read_up_to_its_bound");
 const REQUESTS: (&str, &str) =
     ("tests/it/metrics_http.rs", "requests_are_answered_or_rejected_with_a_reason");
 const BODY: (&str, &str) = ("tests/it/metrics_http.rs", "a_body_is_read_up_to_its_bound");
 const SLOW: (&str, &str) = ("tests/it/metrics_http.rs", "a_client_that_is_too_slow_gets_no_answer");
 const PEERS: (&str, &str) =
-    ("src/serve/connections.rs", "the_oldest_connection_of_the_busiest_peer_ends");
+    ("crates/serve/src/connections.rs", "the_oldest_connection_of_the_busiest_peer_ends");
 const READERS: (&str, &str) =
     ("tests/it/metrics_http.rs", "readers_cost_the_owner_a_view_a_second_and_probes_none");
 const HEADERS: (&str, &str) = (
@@ -92,7 +93,7 @@ const CROWD: (&str, &str) = (
     "crates/noise/src/sample/tests.rs",
     "a_crowd_of_processes_and_cgroups_costs_a_sample_no_more_than_its_bounds",
 );
-const HISTORY: (&str, &str) = ("src/view/history.rs", "the_history_is_bounded");
+const HISTORY: (&str, &str) = ("crates/status/src/history.rs", "the_history_is_bounded");
 const REPEATS: (&str, &str) = ("crates/wording/src/repeats.rs", "many_conditions_share_a_row");
 const REPEATED: (&str, &str) = (
     "crates/wording/src/repeats.rs",
@@ -152,28 +153,32 @@ const ROWS: &[Row] = &[
     },
     Row {
         input: "a container's mounts around exposed files",
-        bounds: &[bound("16", ("src/edge/nri/mounts.rs", "MAX_MOUNTS", "16"), MOUNTS)],
+        bounds: &[bound("16", ("crates/edge/src/nri/mounts.rs", "MAX_MOUNTS", "16"), MOUNTS)],
         memory: ("64 KiB, for a call", Sum(&[16 * 4096])),
     },
     Row {
         input: "the configuration",
         bounds: &[
-            bound("1 MiB", ("src/config/yaml.rs", "MAX_SIZE", "1 << 20"), CONFIG),
-            bound("50,000 values", ("src/config/yaml.rs", "MAX_VALUES", "50_000"), CONFIG),
-            bound("32 levels", ("src/config/yaml.rs", "MAX_DEPTH", "32"), CONFIG),
+            bound("1 MiB", ("crates/config/src/yaml.rs", "MAX_SIZE", "1 << 20"), CONFIG),
+            bound("50,000 values", ("crates/config/src/yaml.rs", "MAX_VALUES", "50_000"), CONFIG),
+            bound("32 levels", ("crates/config/src/yaml.rs", "MAX_DEPTH", "32"), CONFIG),
         ],
         memory: ("24 MiB", Measured(MEMORY, FULL_FILES, "full_config as fn(&Path), 24)")),
     },
     Row {
         input: "the state file",
-        bounds: &[bound("2 MiB", ("src/checkpoint.rs", "MAX_BYTES", "2 << 20"), FILES)],
+        bounds: &[bound(
+            "2 MiB",
+            ("crates/state/src/checkpoint.rs", "MAX_BYTES", "2 << 20"),
+            FILES,
+        )],
         memory: ("40 MiB", Measured(MEMORY, FULL_FILES, "full_state, 40)")),
     },
     Row {
         input: "the files `cgroups` and `quiet.json`",
         bounds: &[bound(
             "4 MiB each",
-            ("src/exclusivity/records.rs", "MAX_BYTES", "4 << 20"),
+            ("crates/exclusivity/src/records.rs", "MAX_BYTES", "4 << 20"),
             FILES,
         )],
         memory: ("40 MiB", Measured(MEMORY, FULL_FILES, "full_originals, 40)")),
@@ -182,7 +187,7 @@ const ROWS: &[Row] = &[
         input: "the kubelet's state file",
         bounds: &[bound(
             "512 KiB",
-            ("src/kubelet/state_file_watcher.rs", "MAX_BYTES", "512 << 10"),
+            ("crates/kubelet/src/state_file_watcher.rs", "MAX_BYTES", "512 << 10"),
             FILES,
         )],
         memory: ("28 MiB", Measured(MEMORY, FULL_FILES, "full_kubelet, 28)")),
@@ -244,16 +249,20 @@ const ROWS: &[Row] = &[
         bounds: &[
             bound(
                 "8 KiB and 64 fields a request",
-                ("src/serve/http.rs", "MAX_HEAD", "8 << 10"),
+                ("crates/serve/src/http.rs", "MAX_HEAD", "8 << 10"),
                 REQUESTS,
             ),
-            bound("64 fields", ("src/serve/http.rs", "MAX_FIELDS", "64"), REQUESTS),
-            bound("5 s", ("src/serve/http.rs", "MAX_TIME", "Duration::from_secs(5)"), SLOW),
-            bound("8 connections a peer", ("src/serve/connections.rs", "MAX_OF_PEER", "8"), PEERS),
-            bound("32 in total", ("src/serve/connections.rs", "MAX", "32"), PEERS),
+            bound("64 fields", ("crates/serve/src/http.rs", "MAX_FIELDS", "64"), REQUESTS),
+            bound("5 s", ("crates/serve/src/http.rs", "MAX_TIME", "Duration::from_secs(5)"), SLOW),
+            bound(
+                "8 connections a peer",
+                ("crates/serve/src/connections.rs", "MAX_OF_PEER", "8"),
+                PEERS,
+            ),
+            bound("32 in total", ("crates/serve/src/connections.rs", "MAX", "32"), PEERS),
             bound(
                 "one answer of each kind a second",
-                ("src/serve/render.rs", "SHARED", "Duration::from_secs(1)"),
+                ("crates/serve/src/render.rs", "SHARED", "Duration::from_secs(1)"),
                 READERS,
             ),
         ],
@@ -293,7 +302,7 @@ const ROWS: &[Row] = &[
         memory: (
             "4 KiB a container",
             Measured(
-                "src/daemon/exposed_files.rs",
+                "crates/daemon/src/exposed_files.rs",
                 "a_container_with_files_takes_at_most_4_kib",
                 "4 << 10",
             ),
@@ -302,15 +311,23 @@ const ROWS: &[Row] = &[
     Row {
         input: "what happened to containers, for `explain`",
         bounds: &[
-            bound("8 records of each", ("src/view/history.rs", "MAX_OF_ONE", "8"), HISTORY),
+            bound(
+                "8 records of each",
+                ("crates/status/src/history.rs", "MAX_OF_ONE", "8"),
+                HISTORY,
+            ),
             bound("of 2,048 containers", ("crates/cpuset/src/cpus.rs", "WORDS", "32"), HISTORY),
-            bound("64 refusals", ("src/view/history.rs", "MAX_REFUSALS", "64"), HISTORY),
-            bound("64 other troubles", ("src/view/history.rs", "MAX_TROUBLES", "64"), HISTORY),
+            bound("64 refusals", ("crates/status/src/history.rs", "MAX_REFUSALS", "64"), HISTORY),
+            bound(
+                "64 other troubles",
+                ("crates/status/src/history.rs", "MAX_TROUBLES", "64"),
+                HISTORY,
+            ),
         ],
         memory: (
             "24 KiB a container",
             Measured(
-                "src/view/history.rs",
+                "crates/status/src/history.rs",
                 "the_records_of_a_container_take_at_most_24_kib",
                 "24 << 10",
             ),
@@ -335,10 +352,10 @@ const ROWS: &[Row] = &[
     Row {
         input: "clients of the status socket",
         bounds: &[
-            bound("8 connections", ("src/serve/connections.rs", "MAX_OF_PEER", "8"), PEERS),
+            bound("8 connections", ("crates/serve/src/connections.rs", "MAX_OF_PEER", "8"), PEERS),
             bound(
                 "one answer of each kind a second",
-                ("src/serve/render.rs", "SHARED", "Duration::from_secs(1)"),
+                ("crates/serve/src/render.rs", "SHARED", "Duration::from_secs(1)"),
                 READERS,
             ),
         ],
@@ -354,8 +371,8 @@ const ROWS: &[Row] = &[
     Row {
         input: "configurations in questions to the status socket",
         bounds: &[
-            bound("1 MiB each", ("src/config/yaml.rs", "MAX_SIZE", "1 << 20"), BODY),
-            bound("8 at a time", ("src/serve/connections.rs", "MAX_OF_PEER", "8"), PEERS),
+            bound("1 MiB each", ("crates/config/src/yaml.rs", "MAX_SIZE", "1 << 20"), BODY),
+            bound("8 at a time", ("crates/serve/src/connections.rs", "MAX_OF_PEER", "8"), PEERS),
         ],
         memory: (
             "32 MiB, and 8 KiB a container",

@@ -3,10 +3,10 @@
 use crate::fuzz_bodies;
 use crate::fuzz_bodies::adopt;
 use ledger::{Claim, ContainerId, CpuRequest, LeftAlone, Margin, MemoryClaim, PodUid};
-use nri_cpu_manager::checkpoint::{self, Loaded, SavedClaims, StateDir};
-use nri_cpu_manager::disk;
 use placement::memory_manager::{self, MemoryKind};
 use proptest::prelude::*;
+use state::checkpoint::{self, Loaded, SavedClaims, StateDir};
+use state::disk;
 use std::fs;
 use std::path::PathBuf;
 

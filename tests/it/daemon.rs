@@ -2,10 +2,10 @@
 
 use crate::support::daemon::{Daemon, updates};
 use crate::support::events::{create, local};
+use edge::Message;
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
 use nri::Session;
-use nri_cpu_manager::edge::Message;
 use std::fs;
 use tokio::sync::oneshot;
 

@@ -4,13 +4,13 @@
 use crate::support::commands::{command, has};
 use crate::support::events::{local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
+use daemon::Paths;
 use ledger::{Admission, Container, DeviceRef, Qos};
-use nri_cpu_manager::daemon::Paths;
+use machines::synthetic::Machine;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
-use topology::synthetic::Machine;
 
 /// Two sockets with a NUMA node of 16 CPUs each.
 fn server() -> Machine {

@@ -1,12 +1,12 @@
-//! `nri-cpu-manager doctor` on nodes of different kinds. The handshake with a runtime is tested in
+//! `cpuctl doctor` on nodes of different kinds. The handshake with a runtime is tested in
 //! `tests/protocol`.
 
 use crate::support::fake_sysfs;
 use clap::Parser;
-use nri_cpu_manager::cli::{Cli, Command, doctor};
+use cpuctl::{Cli, doctor};
+use machines::presets::preset;
 use std::fs;
 use std::path::Path;
-use topology::presets::preset;
 
 /// A node whose files are below a directory: KEP-4800's machine, cgroup v2, nothing else.
 fn node() -> tempfile::TempDir {
@@ -29,11 +29,11 @@ fn write(root: &Path, file: &str, text: impl AsRef<[u8]>) {
 /// The output, and whether the exit status is 0.
 fn examined(root: &Path, more: &[&str]) -> (String, bool) {
     let cgroups = root.join("sys/fs/cgroup");
-    let fixed = ["nri-cpu-manager", "doctor", "--root", root.to_str().unwrap(), "--cgroup-root"];
+    let fixed = ["cpuctl", "doctor", "--root", root.to_str().unwrap(), "--cgroup-root"];
     let all = [&fixed[..], &[cgroups.to_str().unwrap()], more].concat();
-    let Command::Doctor(args) = Cli::try_parse_from(all).unwrap().command else { panic!() };
     let mut out = Vec::new();
-    let is_sound = doctor::run(&args, &mut out).is_ok();
+    let command = Cli::try_parse_from(all).unwrap().command;
+    let is_sound = command.run(&mut out, &mut Vec::new()).is_ok();
     (String::from_utf8(out).unwrap(), is_sound)
 }
 

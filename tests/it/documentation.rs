@@ -1,8 +1,7 @@
 //! Links, paths, commands, options and versions on the pages exist. `reference.rs` compares the
 //! tables of fields.
 
-use clap::{CommandFactory, Parser};
-use nri_cpu_manager::cli::Cli;
+use clap::CommandFactory;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -186,33 +185,49 @@ fn every_path_exists() {
     assert!(wrong.is_empty(), "no such file:\n{}", wrong.join("\n"));
 }
 
+/// Both programs, by name.
+fn programs() -> [(&'static str, clap::Command); 2] {
+    [("nri-cpu-manager", nri_cpu_manager::Cli::command()), ("cpuctl", cpuctl::Cli::command())]
+}
+
 #[test]
 fn every_command_is_accepted() {
-    let subcommands: BTreeSet<String> =
-        Cli::command().get_subcommands().map(|one| one.get_name().to_owned()).collect();
     let mut wrong = Vec::new();
-    let mut shown = BTreeSet::new();
-    for (path, text) in guides() {
-        for code in code(&text) {
-            let Some((_, command)) = code.split_once("nri-cpu-manager ") else { continue };
-            let command = command.split(['>', '<', '|', '#']).next().unwrap().replace('"', "");
-            let words: Vec<&str> = command.split_whitespace().collect();
-            // A description of a machine is one argument.
-            let words: Vec<&str> = words.into_iter().filter(|word| !word.contains(":2")).collect();
-            if !words.first().is_some_and(|first| subcommands.contains(*first)) {
-                continue;
-            }
-            shown.insert(words[0].to_owned());
-            // The page only names the subcommand.
-            if words.len() == 1 {
-                continue;
-            }
-            if let Err(error) = Cli::try_parse_from([&["nri-cpu-manager"], &words[..]].concat()) {
-                wrong.push(format!("{}: {command}\n{error}", name(&path)));
+    for (program, cli) in programs() {
+        let subcommands: BTreeSet<String> =
+            cli.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        let mut shown = BTreeSet::new();
+        for (path, text) in guides() {
+            for code in code(&text) {
+                let Some((_, command)) = code.split_once(&format!("{program} ")) else { continue };
+                let command = command.split(['>', '<', '|', '#', ')']).next().unwrap();
+                let command = command.replace('"', "");
+                let words: Vec<&str> = command.split_whitespace().collect();
+                // A description of a machine is one argument.
+                let words: Vec<&str> =
+                    words.into_iter().filter(|word| !word.contains(":2")).collect();
+                let Some(first) = words.first() else { continue };
+                if !subcommands.contains(*first) {
+                    let typed = code.trim_start_matches(['$', '#', ' ']).starts_with(program);
+                    let other = |(_, cli): &(_, clap::Command)| cli.find_subcommand(first).is_some();
+                    if typed && programs().iter().any(other) {
+                        wrong.push(format!("{}: {program} has no {first}", name(&path)));
+                    }
+                    continue;
+                }
+                shown.insert((*first).to_owned());
+                // The page only names the subcommand.
+                if words.len() == 1 {
+                    continue;
+                }
+                let line = [&[program], &words[..]].concat();
+                if let Err(error) = cli.clone().try_get_matches_from(line) {
+                    wrong.push(format!("{}: {command}\n{error}", name(&path)));
+                }
             }
         }
+        assert_eq!(shown, subcommands, "the pages show no command of the others");
     }
-    assert_eq!(shown, subcommands, "the pages show no command of the others");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -291,7 +306,9 @@ fn every_option_is_on_a_page() {
     let words: BTreeSet<&str> =
         code.iter().flat_map(|code| code.split(|c: char| c.is_whitespace() || c == '=')).collect();
     let mut missing = Vec::new();
-    for subcommand in Cli::command().get_subcommands().filter(|one| one.get_name() != "run") {
+    let programs = programs();
+    let subcommands = programs.iter().flat_map(|(_, cli)| cli.get_subcommands());
+    for subcommand in subcommands.filter(|one| one.get_name() != "run") {
         for option in subcommand.get_arguments().filter_map(|one| one.get_long()) {
             let option = format!("--{option}");
             if !words.contains(option.as_str()) {
@@ -316,7 +333,7 @@ fn the_readme_shows_the_installed_configuration() {
 /// The files of the program, each with its string literals on one line.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut sources = Vec::new();
-    let mut directories = ["src", "crates"].map(|directory| root().join(directory)).to_vec();
+    let mut directories = ["src", "tools/src", "crates"].map(|directory| root().join(directory)).to_vec();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -368,14 +385,14 @@ fn every_message_on_the_troubleshooting_page_is_in_the_source() {
 
 /// Calls that log only the text of something: its file, and what the page has of such texts.
 const TEXTS: [(&str, &[&str]); 15] = [
-    ("src/daemon.rs", &[]),
+    ("crates/daemon/src/lib.rs", &[]),
     (
-        "src/daemon/decision_log.rs",
+        "crates/daemon/src/decision_log.rs",
         &["refused: ", "moved from ", "requested for it by the kubelet"],
     ),
-    ("src/daemon/drift.rs", &[": should have "]),
+    ("crates/daemon/src/drift.rs", &[": should have "]),
     (
-        "src/daemon/enforcement.rs",
+        "crates/daemon/src/enforcement.rs",
         &[
             "neither verified nor repaired",
             "Only the runtime sets CPUs",
@@ -383,15 +400,18 @@ const TEXTS: [(&str, &[&str]); 15] = [
             "falling back to runtime updates",
         ],
     ),
-    ("src/daemon/enforcement/writes.rs", &["the kernel refused ", "is not a list of CPUs"]),
-    ("src/daemon/executor.rs", &["the runtime did not update containers"]),
+    ("crates/daemon/src/enforcement/writes.rs", &["the kernel refused ", "is not a list of CPUs"]),
+    ("crates/daemon/src/executor.rs", &["the runtime did not update containers"]),
     (
-        "src/daemon/hotplug.rs",
+        "crates/daemon/src/hotplug.rs",
         &["have changed", "cannot read the machine", "partitions ignored", "foreign partition"],
     ),
-    ("src/daemon/main_loop.rs", &["can deadlock while a plugin registers", "unknown runtime"]),
     (
-        "src/daemon/owner.rs",
+        "crates/daemon/src/main_loop.rs",
+        &["can deadlock while a plugin registers", "unknown runtime"],
+    ),
+    (
+        "crates/daemon/src/owner.rs",
         &[
             "cannot be kept with this runtime",
             "stores its state there",
@@ -401,7 +421,7 @@ const TEXTS: [(&str, &[&str]); 15] = [
         ],
     ),
     (
-        "src/daemon/quieting.rs",
+        "crates/daemon/src/quieting.rs",
         &[
             "no latency knob",
             "this node has no ",
@@ -410,9 +430,9 @@ const TEXTS: [(&str, &[&str]); 15] = [
             "until the next pass",
         ],
     ),
-    ("src/daemon/reload.rs", &["configuration rejected", "restart the plugin to apply"]),
-    ("src/daemon/start.rs", &["uncore caches", "core kinds"]),
-    ("src/daemon/threads.rs", &["cannot start the thread"]),
+    ("crates/daemon/src/reload.rs", &["configuration rejected", "restart the plugin to apply"]),
+    ("crates/daemon/src/start.rs", &["uncore caches", "core kinds"]),
+    ("crates/daemon/src/threads.rs", &["cannot start the thread"]),
     (
         "crates/nri/src/rpc.rs",
         &[

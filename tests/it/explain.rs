@@ -5,9 +5,9 @@ use crate::support::events::{create, local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::model::{ContainerId, SandboxId};
 use ledger::{Admission, Container, CpuRequest, Event, MilliCpu, Qos};
+use machines::synthetic::Machine;
 use placement::memory_manager::MemoryKind;
 use std::path::Path;
-use topology::synthetic::Machine;
 
 /// Creates a container whose SMT siblings stay idle.
 async fn create_isolated(daemon: &ObservedDaemon, name: &str, milli: u64) {

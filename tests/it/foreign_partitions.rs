@@ -5,8 +5,8 @@ use crate::support::events::local;
 use clap::Parser;
 use ledger::model::ContainerId;
 use ledger::{Event, Qos};
-use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::view::snapshot::Snapshot;
+use nri_cpu_manager::Cli;
+use status::snapshot::Snapshot;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -41,12 +41,12 @@ fn contents(root: &Path, path: &str) -> Vec<String> {
 async fn status(daemon: &Daemon, format: &str) -> String {
     let dir = daemon.paths.state_dir.display().to_string();
     let line = ["nri-cpu-manager", "status", "--output", format, "--state-dir", &dir];
-    let Command::Status(args) = Cli::try_parse_from(line).unwrap().command else { unreachable!() };
+    let command = Cli::try_parse_from(line).unwrap().command;
     // The daemon may not have started to listen yet; it runs in this thread.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let run = move || {
         let mut out = Vec::new();
-        cli::status::run(&args, &mut out).unwrap();
+        command.run(&mut out, &mut Vec::new()).unwrap();
         String::from_utf8(out).unwrap()
     };
     tokio::task::spawn_blocking(run).await.unwrap()

@@ -6,10 +6,10 @@ use crate::support::daemon::{
 use crate::support::events::{create, local, pod_and_container};
 use crate::support::logged::warnings;
 use cpuset::{CgroupPath, CpuSet};
+use edge::Message;
 use ledger::model::ContainerId;
 use ledger::{Admission, CpuRequest, Event, MilliCpu, Qos, RequestedUpdate};
 use nri::Session;
-use nri_cpu_manager::edge::Message;
 use std::fs;
 use std::time::Duration;
 

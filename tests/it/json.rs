@@ -1,9 +1,7 @@
 //! Documents for programs: the names at their top are those of their version.
 
-use crate::support::commands::{busy, command};
+use crate::support::commands::{busy, command, cpuctl};
 use crate::support::events::local;
-use clap::Parser;
-use nri_cpu_manager::cli::{self, Cli, Command};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -11,17 +9,7 @@ const PAGE: &str = include_str!("../../docs/status.md");
 
 /// Runs a command that needs no plugin.
 fn output(arguments: &[&str]) -> String {
-    let line = [&["nri-cpu-manager"], arguments, &["-o", "json"]].concat();
-    let mut out = Vec::new();
-    match Cli::try_parse_from(line).unwrap().command {
-        Command::Topology(args) => cli::topology::run(&args, &mut out, &mut Vec::new()).unwrap(),
-        Command::Simulate(args) => cli::simulate::run(&args, &mut out, &mut Vec::new()).unwrap(),
-        Command::CheckConfig(args) => {
-            cli::check_config::run(&args, &mut out, &mut Vec::new()).unwrap();
-        }
-        other => unreachable!("{other:?}"),
-    }
-    String::from_utf8(out).unwrap()
+    cpuctl(&[arguments, &["-o", "json"]].concat()).unwrap().0
 }
 
 /// A name that is removed here, or on the page, breaks programs: that takes the next version.

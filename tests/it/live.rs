@@ -5,15 +5,15 @@ use crate::support::commands::{command, has};
 use crate::support::events::{create, local};
 use crate::support::logged::warnings;
 use crate::support::observed::{CONFIG, ObservedDaemon};
+use edge::Response;
 use ledger::model::ContainerId;
 use ledger::{Admission, Event, MoveReason, Qos, Stance};
-use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::cli::status;
-use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::serve::endpoint;
-use nri_cpu_manager::view::config_state::ConfigState;
-use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::snapshot::{Container, Snapshot};
+use nri_cpu_manager::status::text;
+use serve::endpoint;
+use state::checkpoint;
+use status::config_state::ConfigState;
+use status::picture::text::Style;
+use status::snapshot::{Container, Snapshot};
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -182,7 +182,7 @@ async fn an_invalid_file_changes_nothing_and_is_reported_everywhere() {
         has(fault(&status).1, &[why]);
         assert_eq!(fault(&status).0, Some(3));
         assert_eq!((status.health.is_ready(), &*reserved(&status)), (true, "0-1"));
-        has(&status::text(&status, WIDE, false), &["warning: config: configuration rejected, the last good one stays in force: ", why]);
+        has(&text(&status, WIDE, false), &["warning: config: configuration rejected, the last good one stays in force: ", why]);
         for path in ["/healthz", "/readyz"] {
             let (code, body) = get(address, path).await;
             assert_eq!(code, 200);
@@ -243,7 +243,7 @@ async fn fields_that_need_a_restart_are_reported_and_others_applied() {
         assert_eq!((config.strict, &*config.exclusivity), (false, "runtime"));
         assert_eq!(reserved(&status), "0-3");
         has(
-            &status::text(&status, WIDE, false),
+            &text(&status, WIDE, false),
             &["\nwarning: config: configuration changed, restart the plugin to apply exclusivity, cpusetPartition, strict\n"],
         );
         let (_, metrics) = get(address, "/metrics").await;
@@ -362,7 +362,7 @@ async fn changed_overrides_for_the_node_are_applied() {
         daemon.swap_config(&with("\"no*\""));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(source(&status).overrides, [5]);
-        has(&status::text(&status, WIDE, false), &[", with the override on line 5, read at "]);
+        has(&text(&status, WIDE, false), &[", with the override on line 5, read at "]);
     })
     .await;
 }

@@ -4,10 +4,10 @@
 use crate::support::daemon::{Daemon, in_group, start, write_group};
 use crate::support::events::{create, local, pod_and_container};
 use crate::support::logged::{bytes_with, logged};
+use edge::Message;
 use ledger::{Admission, ContainerId, CpuRequest, Event, MilliCpu, Qos, RequestedUpdate};
 use log::Level;
 use nri::{Capabilities, Runtime, Session};
-use nri_cpu_manager::edge::Message;
 use std::fs;
 use std::time::Duration;
 use tokio::sync::oneshot;

@@ -43,6 +43,7 @@ mod simulate_live;
 mod small_machines;
 mod snapshot;
 mod status;
+mod status_reference;
 #[allow(dead_code, reason = "other test programs use the rest")]
 #[path = "../support/mod.rs"]
 mod support;

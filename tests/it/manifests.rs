@@ -3,6 +3,7 @@
 //!
 //! The lab tests that the files work together.
 
+use config::Config;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
 };
@@ -12,14 +13,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nri_cpu_manager::config::Config;
+use machines::presets::preset;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use topology::presets::preset;
 
 /// Checks a resource or a patch, which is a resource with most fields missing.
 fn check(resource: Value) -> Result<(), String> {

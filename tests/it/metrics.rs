@@ -5,12 +5,13 @@
 use crate::support::events::{local, pod_and_container};
 use crate::support::logged::{logged, warnings};
 use crate::support::observed::{CONFIG, ObservedDaemon};
+use edge::Message;
 use ledger::{Event, Qos};
 use log::Level;
+use machines::synthetic::Machine;
 use nri::Session;
-use nri_cpu_manager::edge::Message;
-use nri_cpu_manager::serve::endpoint::{self, Address};
 use placement::Reason;
+use serve::endpoint::{self, Address};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
@@ -18,7 +19,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
-use topology::synthetic::Machine;
 
 async fn listen(daemon: &ObservedDaemon) -> SocketAddr {
     let anywhere: Address = "127.0.0.1:0".parse().unwrap();
@@ -450,7 +450,7 @@ async fn a_node_that_has_observed_is_installed_when_it_enforces() {
 
 #[tokio::test(start_paused = true)]
 async fn health_fails_if_the_owner_does_not_answer() {
-    let (observer, questions) = nri_cpu_manager::serve::questions();
+    let (observer, questions) = serve::questions();
     let error = observer.view().await.unwrap_err();
     assert!(error.to_string().contains("2 s"), "{error}");
     drop(questions);

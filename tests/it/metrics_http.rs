@@ -1,11 +1,11 @@
 //! HTTP clients that send anything, slowly or never: one at a time with a paused clock, many at
 //! once with the real one.
 
-use nri_cpu_manager::serve::http::{self, Response, StatusCode};
-use nri_cpu_manager::serve::{Observers, Question, endpoint, questions};
-use nri_cpu_manager::view::{Health, Link, NodeView};
-use nri_cpu_manager::worker::Worker;
 use proptest::prelude::*;
+use serve::http::{self, Response, StatusCode};
+use serve::{Observers, Question, endpoint, questions};
+use state::worker::Worker;
+use status::{Health, Link, NodeView};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

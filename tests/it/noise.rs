@@ -6,7 +6,7 @@ use crate::support::observed::{CONFIG, ObservedDaemon};
 use clap::Parser;
 use cpuset::CgroupPath;
 use ledger::{Admission, Container, Event, Pod, Qos};
-use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::Cli;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -42,11 +42,11 @@ async fn noise(daemon: &ObservedDaemon, proc: &Path, more: &[&str]) -> Observed 
     let fixed = ["nri-cpu-manager", "noise", "--seconds", "1", "--state-dir", state];
     let roots = ["--proc-root", proc, "--host-proc", "/nonexistent"];
     let line = [&fixed[..], &roots, more].concat();
-    let Command::Noise(args) = Cli::try_parse_from(line).unwrap().command else { panic!() };
+    let command = Cli::try_parse_from(line).unwrap().command;
     // The daemon runs in this thread, so the command must not block it.
     let run = tokio::task::spawn_blocking(move || {
         let (mut out, mut warnings) = (Vec::new(), Vec::new());
-        let result = cli::noise::run(&args, &mut out, &mut warnings);
+        let result = command.run(&mut out, &mut warnings);
         Observed {
             out: String::from_utf8(out).unwrap(),
             warnings: String::from_utf8(warnings).unwrap(),

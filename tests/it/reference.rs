@@ -2,12 +2,13 @@
 //! so is the Helm chart's schema: compared with the declarations of the fields, the plugin's own
 //! errors, its command line and the manifests.
 
+use crate::support::commands::cpuctl;
 use crate::support::expected::{error, fields, values};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
+use config::{Declaration, NOT_USED, declarations};
 use ledger::annotations::DOMAIN;
 use ledger::pod_option::parse;
-use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::config::{Declaration, NOT_USED, declarations};
+use nri_cpu_manager::Cli;
 use placement::{Options, TopologyManager};
 use quiet::Knobs;
 use serde_json::Value;
@@ -145,9 +146,20 @@ fn every_pod_option_is_documented() {
     assert_eq!(documented, all.collect());
 }
 
-/// A part of the chart's schema, by its JSON pointer below the fields of the configuration.
+/// Helm reads one file: the chart's schema has the definitions of the configuration's, as they are.
+#[test]
+fn the_charts_schema_has_that_of_the_configuration() {
+    let own: Value = serde_json::from_str(config::SCHEMA).unwrap();
+    let chart: Value = serde_json::from_str(SCHEMA).unwrap();
+    for (name, definition) in own["definitions"].as_object().unwrap() {
+        assert_eq!(chart["definitions"][name], *definition, "{name}");
+    }
+    assert_eq!(chart["properties"]["config"]["allOf"], own["allOf"]);
+}
+
+/// A part of the configuration's schema, by its JSON pointer below the fields.
 fn schema(pointer: &str) -> Value {
-    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(config::SCHEMA).unwrap();
     let part = schema.pointer(&format!("/definitions/fields/properties{pointer}")).unwrap();
     match part["$ref"].as_str() {
         Some(target) => schema.pointer(target.strip_prefix('#').unwrap()).unwrap().clone(),
@@ -159,7 +171,7 @@ fn keys(object: &Value) -> BTreeSet<String> {
     object.as_object().unwrap().keys().cloned().collect()
 }
 
-/// The values that a field of the chart may have, as texts. The kubelet's empty string is none.
+/// The values that a field may have, as texts. The kubelet's empty string is none.
 fn allowed(pointer: &str) -> BTreeSet<String> {
     let schema = schema(pointer);
     let values = schema["enum"].as_array().into_iter().flatten();
@@ -169,7 +181,7 @@ fn allowed(pointer: &str) -> BTreeSet<String> {
 
 /// Fields of a KubeletConfiguration that mean nothing here may have any value.
 #[test]
-fn the_charts_schema_has_every_field_of_a_kubelet() {
+fn the_schema_has_every_field_of_a_kubelet() {
     let all = schema("");
     let any = |name: &String| all[name] == Value::Bool(true);
     let of_any_value: BTreeSet<String> = keys(&all).into_iter().filter(any).collect();
@@ -187,7 +199,7 @@ fn the_charts_schema_has_every_field_of_a_kubelet() {
 }
 
 #[test]
-fn the_charts_schema_has_every_nested_field() {
+fn the_schema_has_every_nested_field() {
     for (pointer, text) in [
         ("/rebalance/properties", "rebalance: {xyzzy: 1}\n"),
         ("/podResources/properties", "podResources: {xyzzy: 1}\n"),
@@ -206,7 +218,7 @@ fn the_charts_schema_has_every_nested_field() {
 }
 
 #[test]
-fn the_charts_schema_has_every_value() {
+fn the_schema_has_every_value() {
     let mut count = 0;
     for field in fields("xyzzy: 1\n") {
         let values: BTreeSet<String> = values(&field).into_iter().map(str::to_owned).collect();
@@ -219,7 +231,7 @@ fn the_charts_schema_has_every_value() {
 }
 
 #[test]
-fn the_charts_schema_has_every_pod_option() {
+fn the_schema_has_every_pod_option() {
     let pod_options: BTreeSet<String> =
         expected(&parse("xyzzy", "").unwrap_err()).into_iter().collect();
     let namespace = "/namespaces/items/properties";
@@ -420,12 +432,8 @@ fn refusals(topology: &str, allowed: &str, pods: &[Value]) -> Vec<String> {
     let config = file("config.yaml", &config);
     let pods = file("pods.yaml", &documents.join("---\n"));
     let decisions = file("decisions.csv", "");
-    let line = ["nri-cpu-manager", "simulate", "--topology", topology, "--config", &config];
-    let line = [&line[..], &["--workload", &pods, "--decisions", &decisions]].concat();
-    let Command::Simulate(args) = Cli::try_parse_from(line).unwrap().command else {
-        unreachable!("the command is simulate")
-    };
-    cli::simulate::run(&args, &mut Vec::new(), &mut Vec::new()).unwrap();
+    let arguments = ["simulate", "--topology", topology, "--config", &config];
+    cpuctl(&[&arguments[..], &["--workload", &pods, "--decisions", &decisions]].concat()).unwrap();
     let mut table = csv::Reader::from_path(decisions).unwrap();
     let rows = table.records().map(|row| row.unwrap());
     let refused = rows.filter(|row| &row[4] == "refused");

@@ -1,15 +1,13 @@
 //! The output of `simulate`. `simulate_live.rs` compares its decisions with those of a daemon.
 
-use crate::support::commands::has;
+use crate::support::commands::{cpuctl, has};
 use crate::support::json_names::{names, undocumented};
-use clap::Parser;
+use config::Config;
 use ledger::Ledger;
-use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::config::Config;
+use machines::synthetic::Machine;
 use serde_json::Value;
 use simulate::{Happening, NoRoom, StepObserver, Time, Workload, manifests, run, table};
 use std::fs;
-use topology::synthetic::Machine;
 
 /// Checks the ledger after every event.
 struct Checked;
@@ -21,16 +19,7 @@ impl StepObserver for Checked {
 }
 
 fn simulate(arguments: &[&str]) -> Result<(String, String), String> {
-    let line = [&["nri-cpu-manager", "simulate"], arguments].concat();
-    let Command::Simulate(args) =
-        Cli::try_parse_from(line).map_err(|error| error.to_string())?.command
-    else {
-        unreachable!()
-    };
-    let mut out = Vec::new();
-    let mut aside = Vec::new();
-    cli::simulate::run(&args, &mut out, &mut aside).map_err(|error| error.to_string())?;
-    Ok((String::from_utf8(out).unwrap(), String::from_utf8(aside).unwrap()))
+    cpuctl(&[&["simulate"], arguments].concat())
 }
 
 fn example(name: &str) -> String {
@@ -324,15 +313,7 @@ fn every_name_in_the_json_is_documented() {
 fn saved_machines_are_read_back_and_wrong_arguments_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("node.yaml").display().to_string();
-    let topology = |arguments: &[&str]| {
-        let line = [&["nri-cpu-manager", "topology"], arguments].concat();
-        let Command::Topology(args) = Cli::try_parse_from(line).unwrap().command else {
-            unreachable!()
-        };
-        let mut out = Vec::new();
-        cli::topology::run(&args, &mut out, &mut Vec::new()).unwrap();
-        String::from_utf8(out).unwrap()
-    };
+    let topology = |arguments: &[&str]| cpuctl(&[&["topology"], arguments].concat()).unwrap().0;
     has(
         &topology(&["--from", "epyc-9654-nps2", "--save", &file]),
         &["192 cores, 24 uncore caches"],
@@ -371,7 +352,7 @@ fn saved_machines_are_read_back_and_wrong_arguments_are_named() {
     );
     has(
         &error(&["--topology", &config, "--config", &config, "--workload", &pods]),
-        &["is not a machine saved by `nri-cpu-manager topology --save`"],
+        &["is not a machine saved by `cpuctl topology --save`"],
     );
     has(
         &error(&[

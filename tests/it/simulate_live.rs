@@ -8,17 +8,17 @@
 use crate::support::events::local;
 use crate::support::observed;
 use crate::support::observed::ObservedDaemon;
+use config::Config;
+use cpuctl::machine;
+use edge::Response;
 use ledger::{Call, Ledger};
-use nri_cpu_manager::cli::machine;
-use nri_cpu_manager::config::Config;
-use nri_cpu_manager::edge::Response;
+use machines::presets::preset;
+use machines::synthetic::Machine;
 use placement::Rejection;
 use simulate::{Happening, NoRoom, StepObserver, Time, run, table};
 use std::fmt::Write;
 use std::thread;
 use tokio::sync::mpsc;
-use topology::presets::preset;
-use topology::synthetic::Machine;
 
 /// The default number of pods on the large machine, which take some seconds.
 const FEW: usize = 2_000;

@@ -2,16 +2,16 @@
 
 use crate::support::events::{create, local, pod_and_container};
 use crate::support::observed::ObservedDaemon;
+use config::Config;
+use cpuctl::doctor::DEFAULT_INSTALL;
 use cpuset::CgroupPath;
 use ledger::{Admission, Event, Qos};
-use nri_cpu_manager::cli::doctor::DEFAULT_INSTALL;
-use nri_cpu_manager::cli::status::text;
-use nri_cpu_manager::config::Config;
-use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::snapshot::Snapshot;
+use machines::synthetic::Machine;
+use nri_cpu_manager::status::text;
+use status::picture::text::Style;
+use status::snapshot::Snapshot;
 use std::fs;
 use std::time::Duration;
-use topology::synthetic::Machine;
 
 /// Wide enough for every line.
 const WIDE: Style = Style { width: 400, colour: false };

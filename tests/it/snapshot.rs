@@ -8,17 +8,17 @@ use crate::support::observed::{CONFIG, ObservedDaemon};
 use clap::Parser;
 use ledger::model::ContainerId;
 use ledger::{Admission, Container, CpuRequest, MilliCpu, Qos};
-use nri_cpu_manager::cli::status::{StatusArgs, text};
-use nri_cpu_manager::cli::{Cli, Command};
-use nri_cpu_manager::serve::page::{self, Reader};
-use nri_cpu_manager::view::Snapshot;
-use nri_cpu_manager::view::badge::Badge;
-use nri_cpu_manager::view::outline::Outline;
-use nri_cpu_manager::view::picture::Picture;
-use nri_cpu_manager::view::picture::text::Style;
+use machines::synthetic::Machine;
+use nri_cpu_manager::status::{StatusArgs, text};
+use nri_cpu_manager::{Cli, Command};
 use serde_json::{Value, json};
+use serve::page::{self, Reader};
+use status::Snapshot;
+use status::badge::Badge;
+use status::outline::Outline;
+use status::picture::Picture;
+use status::picture::text::Style;
 use std::time::Duration;
-use topology::synthetic::Machine;
 
 /// As on a terminal of the usual width, without colour.
 const NARROW: Style = Style { width: 80, colour: false };

@@ -3,22 +3,19 @@
 use crate::support::commands::{busy, command, has};
 use crate::support::events::{local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
+use exclusivity::Isolation;
 use ledger::model::SandboxId;
 use ledger::{Admission, CpuFigures, Event, Mechanism, Qos};
 use noise::{Advice, ContainerNoise, CpuNoise, Finding, Kind, NoiseReport, Verdict, Visibility};
-use nri_cpu_manager::cli::status;
-use nri_cpu_manager::exclusivity::Isolation;
-use nri_cpu_manager::serve::page::{self, Reader};
-use nri_cpu_manager::view::domains::Spread;
-use nri_cpu_manager::view::memory::{
-    JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus,
-};
-use nri_cpu_manager::view::outline::Outline;
-use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::snapshot::{Container, Node, Snapshot};
 use placement::memory_manager::{MemoryKind, NodeMemoryClaim};
 use quiet::{BanState, InterruptMode, QuietContainer, RefusedInterrupt, Setting, StrayInterrupt};
 use serde_json::Value;
+use serve::page::{self, Reader};
+use status::domains::Spread;
+use status::memory::{JointMemoryStatus, MemoryStatus, MemoryTypeStatus, NodeMemoryStatus};
+use status::outline::Outline;
+use status::picture::text::Style;
+use status::snapshot::{Container, Node, Snapshot};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -29,7 +26,7 @@ use std::sync::Arc;
 const WIDE: Style = Style { width: 400, colour: false };
 
 fn text(snapshot: &Snapshot) -> String {
-    status::text(snapshot, WIDE, true)
+    nri_cpu_manager::status::text(snapshot, WIDE, true)
 }
 
 fn of_pod<'a>(node: &'a Node, pod: &str) -> &'a Container {
@@ -462,7 +459,7 @@ async fn the_socket_belongs_to_its_user_alone_and_replaces_an_old_one() {
         drop(UnixListener::bind(other.path().join("status.sock.new")).unwrap());
         let error = command(other.path(), &["status"]).await.unwrap_err();
         has(&error, &["status.sock", "Is the plugin running", "--state-dir"]);
-        use nri_cpu_manager::serve::endpoint;
+        use serve::endpoint;
         let listener = endpoint::listen_locally(other.path()).unwrap();
         tokio::spawn(endpoint::serve_locally(
             listener,
@@ -490,7 +487,7 @@ async fn get(address: SocketAddr, path: &str, host: &str) -> String {
 #[tokio::test]
 async fn names_of_pods_are_served_to_local_clients_only() {
     local(async {
-        use nri_cpu_manager::serve::endpoint;
+        use serve::endpoint;
         let daemon = busy("").await;
         let listener = endpoint::listen("[::]:0".parse().unwrap()).await.unwrap().unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -4,14 +4,14 @@ use crate::support::fake_sysfs;
 use crate::support::fake_sysfs::{CACHE_BYTES, Files, NODE_BYTES};
 use cpuset::CpuSet;
 use kernel::Linux;
+use machines::picture::TopologyText;
+use machines::synthetic::{Machine, Numbering};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use topology::CacheSize;
-use topology::picture::TopologyText;
-use topology::synthetic::{Machine, Numbering};
 use topology::sysfs::{self, ReadError, Reading};
 use topology::{CoreKind, Cpu, Topology};
 

@@ -1,9 +1,13 @@
 //! `nri-cpu-manager uninstall`: reverts what the plugin has written into cgroups.
 
-use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid};
-use nri_cpu_manager::checkpoint::StateDir;
-use nri_cpu_manager::cli::uninstall::{UninstallArgs, run};
-use nri_cpu_manager::disk::Disk;
+use crate::support::commands::command;
+use crate::support::events::local;
+use crate::support::observed::{CONFIG, ObservedDaemon};
+use ledger::{Claim, ContainerId, CpuRequest, Margin, MilliCpu, PodUid, Qos};
+use nri_cpu_manager::uninstall::{UninstallArgs, run};
+use state::checkpoint::StateDir;
+use state::disk::Disk;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -325,4 +329,37 @@ fn a_damaged_state_file_frees_no_containers() {
     assert!(error.contains("whose CFS quota was lifted"), "{error}");
     assert_eq!(read(node.path(), &format!("kubepods/poda/{}/cpuset.cpus", id('a'))), "2-3");
     run(&args(node.path(), state.path()), &mut Vec::new()).unwrap();
+}
+
+/// The files of a directory with their contents.
+fn below(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
+}
+
+#[tokio::test]
+async fn a_dry_run_of_uninstall_names_who_keeps_cpus_and_changes_nothing() {
+    local(async {
+        let daemon = ObservedDaemon::connected(CONFIG).await;
+        daemon.create("web", Qos::Burstable, 500).await.unwrap();
+        daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
+        let dir = &daemon.paths.state_dir;
+        let before = below(dir);
+        let ask = async |more: &[&str]| {
+            command(dir, &[&["uninstall", "--dry-run"], more].concat()).await.unwrap()
+        };
+        assert_eq!(
+            ask(&[]).await,
+            "ns/a/c: CPUs 2-3 would stay set, and others may run there\n\
+             shared pool: 0-1,4-15 -> 0-1,4-15\n"
+        );
+        assert_eq!(
+            ask(&["--containers"]).await,
+            "ns/a/c: CPUs 2-3 would become 0-15, shared with all others\n\
+             shared pool: 0-1,4-15 -> 0-15; 2-3 become shared\n\
+             1 container on shared CPUs would follow\n"
+        );
+        assert_eq!(below(dir), before);
+    })
+    .await;
 }

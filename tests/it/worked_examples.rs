@@ -5,8 +5,8 @@ use ledger::{
     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
     Qos, RequestedUpdate, SandboxId, Settings,
 };
+use machines::synthetic::Machine;
 use placement::{self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder};
-use topology::synthetic::Machine;
 
 struct Node {
     ledger: Ledger,

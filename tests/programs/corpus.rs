@@ -7,11 +7,11 @@
 
 use cpuset::CpuSet;
 use kernel::Linux;
+use machines::picture::TopologyText;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use topology::picture::TopologyText;
 use topology::{Domain, Topology, sysfs};
 
 /// A question that both readers answer.

@@ -1,15 +1,15 @@
 //! `nri-cpu-manager kubelet-state` as a user runs it.
 
 use crate::support::fake_sysfs;
+use kubelet::StateFile;
 use ledger::model::{ContainerId, PodUid};
 use ledger::{Claim, CpuRequest, Margin, Named};
-use nri_cpu_manager::checkpoint::StateDir;
-use nri_cpu_manager::disk::Disk;
-use nri_cpu_manager::kubelet::StateFile;
+use machines::synthetic::Machine;
+use state::checkpoint::StateDir;
+use state::disk::Disk;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use topology::synthetic::Machine;
 
 fn kubelet_state(dir: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))

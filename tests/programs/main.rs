@@ -5,8 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 #![allow(clippy::disallowed_types, reason = "tests share with their tasks what these observe")]
 
-mod bench_gain;
-mod check_config;
 mod command_line;
 mod corpus;
 mod kubelet_state;
@@ -19,5 +17,4 @@ mod run;
 #[allow(dead_code, reason = "other test programs use the rest")]
 #[path = "../support/mod.rs"]
 mod support;
-mod topology;
 mod uninstall_stay;

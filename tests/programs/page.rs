@@ -6,12 +6,13 @@
 use crate::support::events::{local, pod_and_container};
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::{Admission, Qos, Stance};
-use nri_cpu_manager::serve::endpoint;
-use nri_cpu_manager::serve::page::{self, Reader};
-use nri_cpu_manager::view::facts::Fact;
-use nri_cpu_manager::view::outline::Outline;
-use nri_cpu_manager::view::snapshot::{Node, Record};
+use machines::synthetic::{Machine, Numbering};
 use serde::de::DeserializeOwned;
+use serve::endpoint;
+use serve::page::{self, Reader};
+use status::facts::Fact;
+use status::outline::Outline;
+use status::snapshot::{Node, Record};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -20,7 +21,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use topology::synthetic::{Machine, Numbering};
 
 /// Names that a hostile author of a pod would choose.
 const HOSTILE: &str =

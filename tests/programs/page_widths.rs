@@ -4,9 +4,9 @@
 use crate::support::events::local;
 use crate::support::observed::{CONFIG, ObservedDaemon};
 use ledger::Qos;
-use nri_cpu_manager::serve::page::{self, Reader};
+use machines::synthetic::{Machine, Numbering};
+use serve::page::{self, Reader};
 use std::process::Command;
-use topology::synthetic::{Machine, Numbering};
 
 /// A line for each word that has several lines, unless it is longer than one, and for each width in which
 /// the page, its list or, from 1,024 pixels on, its diagram is wider than the screen.

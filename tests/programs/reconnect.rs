@@ -2,13 +2,13 @@
 //! it gets a SIGTERM.
 
 use crate::support::fake_sysfs;
+use machines::synthetic::Machine;
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use topology::synthetic::Machine;
 
 /// Replaces the socket, as a runtime does when it starts.
 fn listen(socket: &Path) -> UnixListener {

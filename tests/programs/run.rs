@@ -2,6 +2,7 @@
 //! runtime.
 
 use crate::support::fake_sysfs;
+use machines::synthetic::Machine;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +12,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
-use topology::synthetic::Machine;
 
 /// A machine of 16 CPUs with a listener on the runtime's socket.
 struct Place {

@@ -1,8 +1,8 @@
 //! `nri-cpu-manager uninstall --stay`. Not in one process with the other tests of `uninstall`: a child
 //! process holds the locks of its parent until it executes the new program.
 
-use nri_cpu_manager::checkpoint::StateDir;
-use nri_cpu_manager::disk::Disk;
+use state::checkpoint::StateDir;
+use state::disk::Disk;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -21,12 +21,12 @@ mod seeds;
 use crate::node::{Node, RuntimeContainer};
 use crate::runtime::Generation;
 use answer::{Answer, bit, left_out};
+use machines::synthetic::Machine;
 use nri::wire::{self, Event as Kind};
 use protobuf::Message as _;
 use recorded::Recorded;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
-use topology::synthetic::Machine;
 
 /// A recording and its story.
 struct Capture {

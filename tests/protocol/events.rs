@@ -3,12 +3,12 @@
 
 use crate::owner::{Received, at_once, connect, no_change, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
+use edge::Response;
 use ledger::{
     Admission, Call, ContainerId, CpuRequest, CpuSetting, Event, MilliCpu, Qos, RequestedUpdate,
     SandboxId,
 };
 use nri::wire;
-use nri_cpu_manager::edge::Response;
 use protobuf::Message as _;
 use std::time::Duration;
 use tokio::time::Instant;

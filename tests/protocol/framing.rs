@@ -4,8 +4,8 @@
 use crate::go::TtrpcMessage;
 use crate::owner::{at_once, connect, connect_through, no_change, shared};
 use crate::runtime::{Framing, Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use edge::Response;
 use ledger::{Admission, Call, ContainerId, Event};
-use nri_cpu_manager::edge::Response;
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;
@@ -120,7 +120,7 @@ async fn neither_connection_blocks_the_other() {
     let (mut runtime, plugin) = connect(Generation::V0_12, never);
     runtime.handshake().await;
     let updater = plugin.log.updater().unwrap();
-    let update = nri_cpu_manager::edge::nri::updates(&[shared("s", "0")]);
+    let update = edge::nri::updates(&[shared("s", "0")]);
     let changed = tokio::spawn(async move { updater.update(update).await });
     let (stream, request) = runtime.called().await.unwrap();
     assert_eq!(request.method, "UpdateContainers");

@@ -3,10 +3,10 @@
 
 use crate::owner::{Received, at_once, connect, connect_through, no_change, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
+use edge::Response;
 use ledger::{Admission, Call, Event};
 use nri::Session;
 use nri::{Ended, SessionError, wire};
-use nri_cpu_manager::edge::Response;
 use std::time::Duration;
 use tokio::time::Instant;
 use ttrpc::proto::Code;

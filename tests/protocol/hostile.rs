@@ -3,10 +3,10 @@
 use crate::go::TtrpcMessage;
 use crate::owner::{connect, no_change};
 use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use edge::Response;
 use ledger::{Call, Event};
 use nri::frame::FrameError;
 use nri::{Ended, MuxError, SessionError};
-use nri_cpu_manager::edge::Response;
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;

@@ -32,7 +32,7 @@
 //! | the kubelet's own CPUs in an update are overridden with the container's id; a resize is refused | `unkind::quotas_of_the_kubelet_are_overridden_and_growth_without_room_is_refused`, `events::updates_reach_the_owner_and_are_overridden` |
 //! | CPUs that were set before the plugin sees a container | `left_alone` |
 //! | a list's answer: may fail, never empty, no container twice | every test with a `node`; `handshake::the_parts_of_a_list_are_collected` |
-//! | shares and quotas read back, saturated values, absent wrappers; QoS classes from every shape of cgroup | unit tests of `src/edge/nri` |
+//! | shares and quotas read back, saturated values, absent wrappers; QoS classes from every shape of cgroup | unit tests of `crates/edge/src/nri` |
 //! | real runtimes | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for recordings of containerd 2.1 and 2.4 and CRI-O 1.36, with every answer |
 //!
 //! | misbehaviour | tests |

@@ -6,8 +6,8 @@ use crate::runtime::{Generation, container, pod};
 
 use ledger::{Claim, ContainerId, CpuRequest, Margin, PodUid};
 use nri::wire;
-use nri_cpu_manager::checkpoint::{self, SavedClaims};
 use protobuf::{CodedOutputStream, Message as _};
+use state::checkpoint::{self, SavedClaims};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};

@@ -4,22 +4,22 @@
 use crate::fake_sysfs;
 use crate::owner::identity;
 use crate::runtime::{self, Generation, Runtime};
+use config::{Config, NodeIdentity};
 use cpuset::CpuSet;
+use daemon::{self, Executor, Paths, Start, StartError, Threads};
+use edge::nri::run_session;
+use edge::{self, Message};
 use ledger::{Call, Claim};
+use machines::synthetic::Machine;
 use nri::Session;
 use nri::wire;
-use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::checkpoint::StateError;
-use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Executor, Paths, Start, StartError, Threads};
-use nri_cpu_manager::edge::nri::run_session;
-use nri_cpu_manager::edge::{self, Message};
+use state::checkpoint;
+use state::checkpoint::StateError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use topology::synthetic::Machine;
 use wire::Event as Kind;
 
 const CONFIG: &str =
@@ -365,7 +365,7 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
     };
     let (to_owner, inbox) = mpsc::unbounded_channel();
     let (messages, events) = record_events(to_owner);
-    let questions = nri_cpu_manager::serve::questions();
+    let questions = serve::questions();
     let for_task = paths.clone();
     let daemon = tokio::spawn(async move {
         let start = Start::Now(Box::new(executor));

@@ -1,11 +1,11 @@
 //! The ledger's owner, played by a script, and sessions that are connected to it.
 
 use crate::runtime::{Generation, Runtime};
+use edge::nri::run_session;
+use edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use ledger::{Call, ContainerId, CpuSetting, Update};
 use nri::{Ended, Identity, SessionError};
 use nri::{Session, Updater};
-use nri_cpu_manager::edge::nri::run_session;
-use nri_cpu_manager::edge::{DaemonSender, Message, Refusal, Response, Subscriptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;

@@ -3,10 +3,10 @@
 
 use crate::node::Node;
 use crate::runtime::{self, ALL, Generation};
+use machines::synthetic::Machine;
 use nri::wire;
 use std::fs;
 use std::os::unix::fs::symlink;
-use topology::synthetic::Machine;
 use wire::Event as Kind;
 
 const CONFIG: &str = "cpuManagerPolicy: static

@@ -2,12 +2,12 @@
 
 use crate::fake_sysfs;
 use crate::runtime::{Generation, Runtime};
+use machines::synthetic::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use tokio::net::{UnixListener, UnixStream};
-use topology::synthetic::Machine;
 
 pub(crate) struct PluginProcess {
     pub(crate) child: Child,

@@ -2,11 +2,11 @@
 
 use crate::owner::{Answer, Log, Received, identity, no_change, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
+use edge::Response;
+use edge::nri::run;
 use ledger::{Admission, Call, Event};
 use nri::Session;
 use nri::{Endpoint, RunError};
-use nri_cpu_manager::edge::Response;
-use nri_cpu_manager::edge::nri::run;
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use crate::memory::get;
 use crate::process::PluginProcess;
 use crate::runtime::{Generation, container, pod};
-use nri_cpu_manager::view::Snapshot;
+use status::Snapshot;
 
 #[tokio::test]
 async fn the_snapshot_shows_what_the_runtime_was_told() {

@@ -6,7 +6,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use nri::wire::{self, Event};
-use nri_cpu_manager::checkpoint;
+use state::checkpoint;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

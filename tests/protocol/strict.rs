@@ -3,9 +3,9 @@
 use crate::node::Node;
 use crate::owner::{connect, no_change};
 use crate::runtime::{ALL, Generation, container, cpu, pod};
+use edge::Response;
 use ledger::{Admission, Call};
 use nri::wire;
-use nri_cpu_manager::edge::Response;
 use std::time::Duration;
 use tokio::time::Instant;
 

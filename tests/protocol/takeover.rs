@@ -3,13 +3,13 @@
 use crate::node::Node;
 use crate::process::PluginProcess;
 use crate::runtime::{self, Generation};
+use config::Config;
 use cpuset::CpuSet;
+use daemon::{self, Start, Threads};
 use nri::wire;
-use nri_cpu_manager::checkpoint::{self, StateDir};
-use nri_cpu_manager::config::Config;
-use nri_cpu_manager::daemon::{self, Start, Threads};
-use nri_cpu_manager::serve::questions;
 use protobuf::Message as _;
+use serve::questions;
+use state::checkpoint::{self, StateDir};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixStream;

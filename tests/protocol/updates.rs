@@ -6,7 +6,6 @@ use crate::runtime::{Generation, RUNTIME, Runtime, container, pod};
 use ledger::Update;
 use nri::wire;
 use nri::{UpdateError, Updater};
-use nri_cpu_manager::edge;
 use protobuf::Message as _;
 use std::time::Duration;
 use tokio::io::DuplexStream;

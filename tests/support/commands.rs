@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Parser;
 use ledger::Qos;
-use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::Cli;
 
 use super::observed::{CONFIG, ObservedDaemon};
 
@@ -17,12 +17,7 @@ pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<Stri
     // The daemon runs in this thread, so the command must not block it.
     let run = tokio::task::spawn_blocking(move || {
         let mut out = Vec::new();
-        let result = match parsed.command {
-            Command::Status(args) => cli::status::run(&args, &mut out),
-            Command::Explain(args) => cli::explain::run(&args, &mut out),
-            Command::Noise(args) => cli::noise::run(&args, &mut out, &mut Vec::new()),
-            other => unreachable!("{other:?}"),
-        };
+        let result = parsed.command.run(&mut out, &mut Vec::new());
         result.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
     });
     run.await.unwrap()
@@ -37,6 +32,15 @@ pub(crate) async fn busy(more: &str) -> ObservedDaemon {
     daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
     daemon.create("big", Qos::Guaranteed, 7000).await.unwrap_err();
     daemon
+}
+
+/// Runs a command of `cpuctl`; returns its output and its warnings, or its error.
+pub(crate) fn cpuctl(arguments: &[&str]) -> Result<(String, String), String> {
+    let line = [&["cpuctl"], arguments].concat();
+    let parsed = cpuctl::Cli::try_parse_from(line).map_err(|error| error.to_string())?;
+    let (mut out, mut warnings) = (Vec::new(), Vec::new());
+    parsed.command.run(&mut out, &mut warnings).map_err(|error| error.to_string())?;
+    Ok((String::from_utf8(out).unwrap(), String::from_utf8(warnings).unwrap()))
 }
 
 #[track_caller]

@@ -2,17 +2,17 @@
 //! for the cgroup file system.
 
 use super::events::{create, pod_and_container};
+use config::{Config, NodeIdentity};
 use cpuset::CgroupPath;
+use daemon::{self, Executor, Paths, Start, Threads};
+use edge::{Message, Refusal, Response};
 use ledger::{Admission, Call, Claim, Container, Event, Pod, Qos};
+use machines::synthetic::Machine;
 use nri::Session;
-use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::{Config, NodeIdentity};
-use nri_cpu_manager::daemon::{self, Executor, Paths, Start, Threads};
-use nri_cpu_manager::edge::{Message, Refusal, Response};
+use state::checkpoint;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tokio::sync::{mpsc, oneshot};
-use topology::synthetic::Machine;
 
 pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
 
@@ -64,7 +64,7 @@ impl Daemon {
         let owner =
             Executor::start(&paths, &Config::parse("test", &config).unwrap(), &threads).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
-        let questions = nri_cpu_manager::serve::questions();
+        let questions = serve::questions();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             let start = Start::Now(Box::new(owner));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::config::{Config, declarations};
+use config::{Config, declarations};
 use std::collections::BTreeSet;
 
 /// The error of a configuration; empty if it is valid.

@@ -2,20 +2,20 @@
 //! NUMA nodes.
 
 use super::events::create;
+use config::{Config, NodeIdentity, PodResources};
+use daemon::{self, Executor, Paths, Start, Threads};
+use edge::{Message, Refusal, Response};
 use ledger::{Call, Event, Qos};
+use machines::synthetic::Machine;
 use nri::{Capabilities, Runtime, Session};
-use nri_cpu_manager::config::{Config, NodeIdentity, PodResources};
-use nri_cpu_manager::daemon::{self, Executor, Paths, Start, Threads};
-use nri_cpu_manager::edge::{Message, Refusal, Response};
-use nri_cpu_manager::serve::{ViewSource, questions};
-use nri_cpu_manager::view::snapshot::Snapshot;
-use nri_cpu_manager::worker::Worker;
+use serve::{ViewSource, questions};
+use state::worker::Worker;
+use status::snapshot::Snapshot;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use topology::synthetic::Machine;
 
 /// Reserves two CPUs of the first cache.
 pub(crate) const CONFIG: &str =

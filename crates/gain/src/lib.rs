@@ -1,6 +1,6 @@
 //! Measures what pinning gains on this machine: how late a latency-sensitive program wakes up, and how
 //! long requests to it take, alone and next to bursting neighbours, without pinning and with each mechanism
-//! of the plugin. `nri-cpu-manager bench-gain` runs it; docs/performance.md describes it.
+//! of the plugin. `cpuctl bench-gain` runs it; docs/performance.md describes it.
 //!
 //! Needs root and two CPUs, no cluster and no plugin. The cgroups are the program's own (`tree.rs`), and all
 //! are gone at its end.

@@ -80,7 +80,7 @@ impl Description {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topology::synthetic::Machine;
+    use machines::synthetic::Machine;
 
     #[track_caller]
     fn check(machine: &str, cpus: &str, expect: [&str; 3]) {

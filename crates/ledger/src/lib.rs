@@ -26,7 +26,7 @@
 //!     Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
 //!     PoolKind, Qos, SandboxId, Settings,
 //! };
-//! use topology::presets::preset;
+//! use machines::presets::preset;
 //!
 //! let machine = preset("kep-4800").ok_or("no such machine")?.topology()?;
 //! let settings = Settings { policy: Policy::Static, ..Settings::default() };

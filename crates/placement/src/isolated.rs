@@ -96,7 +96,7 @@ mod tests {
         DeviceNodes, EngineKind, Options, PlacementSettings, PodDemand, PodOptions, Reuse, Running,
         explain, place, resize,
     };
-    use topology::synthetic::Machine;
+    use machines::synthetic::Machine;
 
     fn set(list: &str) -> CpuSet {
         list.parse().unwrap()

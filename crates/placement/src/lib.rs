@@ -15,7 +15,7 @@
 //! ```
 //! use cpuset::CpuSet;
 //! use placement::{DeviceNodes, EngineKind, Request, Reuse, PlacementSettings, PodOptions, place};
-//! use topology::presets::preset;
+//! use machines::presets::preset;
 //!
 //! // Four uncore caches of eight CPUs. Each of the first two has six left, the others have none.
 //! let machine = preset("kep-4800").ok_or("no such machine")?.topology()?;

@@ -11,7 +11,7 @@
 //! ```
 //! use ledger::{Ledger, Policy, Settings};
 //! use simulate::{NoRoom, Recorder, run, table};
-//! use topology::presets::preset;
+//! use machines::presets::preset;
 //!
 //! // The second pod has no room on a machine of 32 CPUs before the first one departs.
 //! let workload = table::parse("pod,cpu,arrive,depart\nfirst,6,0,10\nsecond,30,5,\n")?;

@@ -237,7 +237,7 @@ impl StepObserver for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topology::synthetic::Machine;
+    use machines::synthetic::Machine;
 
     #[test]
     fn mean_maximum_and_samples_follow_durations() {

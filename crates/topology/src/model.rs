@@ -10,7 +10,7 @@ use cpuset::{CpuSet, PastLimit};
 use std::collections::BTreeMap;
 
 /// The distance of a NUMA node to itself, by the definition of ACPI's SLIT.
-pub(super) const LOCAL_DISTANCE: u32 = 10;
+pub const LOCAL_DISTANCE: u32 = 10;
 
 /// Unchecked facts about a machine, from which [`Topology::build`] makes one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,8 +9,10 @@
 //! );
 //! ```
 
+mod moment;
 mod repeats;
 
+pub use moment::{Moment, Stamp};
 pub use repeats::{Repeats, Times};
 
 use std::cmp::Ordering;

@@ -73,6 +73,7 @@ pub(super) fn container(
 ) -> Result<wire::ContainerConfig> {
     let mut config = pod.container(&resources(spec)?, attempt);
     config.image = Some(wire::ImageSpec { image: spec.image.clone() });
+    config.command.clone_from(&spec.command);
     config.args.clone_from(&spec.args);
     config.envs = spec.env.iter().map(variable).collect();
     config.mounts = mounts;

@@ -1,6 +1,6 @@
 use super::types::VolumeMount;
 use super::*;
-use nri_cpu_manager::config::PodResources;
+use config::PodResources;
 use std::fs;
 
 fn overlays() -> Vec<String> {

@@ -92,6 +92,8 @@ api! {
     ContainerSpec {
         name: String,
         image: String,
+        #[serde(default)]
+        command: Vec<String>,
         args: Vec<String>,
         #[serde(default)]
         env: Vec<Variable>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cpuset::CpuSet;
-use nri_cpu_manager::view::outlook::{AssignmentEffect, Outlook};
+use status::outlook::{AssignmentEffect, Outlook};
 
 use super::guaranteed;
 use super::shape::Shape;

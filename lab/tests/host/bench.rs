@@ -23,7 +23,7 @@ pub(crate) fn shipped() -> &'static Shipped {
     static SHIPPED: OnceLock<Shipped> = OnceLock::new();
     SHIPPED.get_or_init(|| {
         let directory = lab::cache::directory("images").unwrap();
-        Shipped::with(&binaries().plugin, &directory).unwrap()
+        Shipped::with(binaries().programs(), &directory).unwrap()
     })
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::bench::{Bench, exclusive, set_affinity, shared};
 use crate::support::binaries;
 use cpuset::CpuSet;
+use exclusivity::verify::Drift;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::daemonset::{Confinement, refuses_writes};
@@ -17,7 +18,6 @@ use lab::manifests::types::ContainerSpec;
 use lab::process;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
-use nri_cpu_manager::verify::Drift;
 
 /// Two check passes, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -233,8 +233,8 @@ fn containerd_1_7_reads_what_was_written() {
     };
     let usual = "version = 2\n# Ours.\n[plugins]\n  [plugins.\"io.containerd.internal.v1.opt\"]\n    path = \"/opt/x\"\n";
     let enable = || {
-        let mut plugin = Command::new(&binaries().plugin);
-        plugin.arg("enable-nri").arg("--config").arg(&config).output().unwrap().status
+        let mut cpuctl = Command::new(&binaries().cpuctl);
+        cpuctl.arg("enable-nri").arg("--config").arg(&config).output().unwrap().status
     };
     let crlf = usual.replace('\n', "\r\n");
     for text in [usual, &crlf, "version = 2\n"] {

@@ -1,5 +1,5 @@
 use super::*;
-use topology::synthetic::Machine;
+use machines::synthetic::Machine;
 
 fn path(path: &str) -> CgroupPath {
     CgroupPath::new(path).unwrap()

@@ -3,7 +3,7 @@
 use super::{Node, config, until};
 use crate::support::events::local;
 use crate::support::observed::ObservedDaemon;
-use nri_cpu_manager::config::PodResources;
+use config::PodResources;
 use std::fs;
 
 fn policy(node: &Node) -> String {

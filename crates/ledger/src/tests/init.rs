@@ -2,8 +2,8 @@
 
 use super::resize::resize;
 use super::*;
+use machines::synthetic::{Machine, Numbering};
 use placement::{EngineKind, TopologyManager, TopologyPolicy};
-use topology::synthetic::{Machine, Numbering};
 
 const ENGINES: [EngineKind; 2] = [EngineKind::Kubelet, EngineKind::Compact];
 

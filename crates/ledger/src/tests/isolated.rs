@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::pod_option::PodOption;
+use machines::synthetic::Machine;
 use placement::IsolatedCpus;
-use topology::synthetic::Machine;
 
 fn machine_with(isolated: &str) -> Topology {
     let isolated = isolated.parse().unwrap();

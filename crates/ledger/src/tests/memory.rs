@@ -2,10 +2,10 @@
 
 use super::*;
 use cpuset::NodeSet;
+use machines::synthetic::Machine;
 use placement::memory_manager::{self, Amounts, Capacity, MemoryKind, NodeMemory, Room};
 use placement::{EngineKind, Scope, TopologyPolicy};
 use proptest::prelude::*;
-use topology::synthetic::Machine;
 
 /// What each NUMA node has.
 const NODE: u64 = 10;

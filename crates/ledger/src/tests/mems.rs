@@ -2,7 +2,7 @@
 
 use super::*;
 use cpuset::NodeSet;
-use topology::synthetic::Machine;
+use machines::synthetic::Machine;
 
 fn node() -> Node {
     let machine = Machine { sockets: 2, cores: 8, ..Machine::default() };

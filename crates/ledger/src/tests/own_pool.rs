@@ -5,10 +5,10 @@ use super::hotplug::machine_without;
 use super::pod_options::{allowing, asking};
 use super::resize::resize;
 use super::*;
+use machines::synthetic::Machine;
 use placement::{EngineKind, Scope, TopologyPolicy};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use topology::synthetic::Machine;
 
 fn own_pools() -> Settings {
     let mut own_pools = Settings { pod_level_resources: PodLevelResources::OwnPool, ..settings() };

@@ -4,7 +4,7 @@
 use super::resize::resized;
 use super::*;
 use crate::pod_option::PodOption;
-use topology::synthetic::Machine;
+use machines::synthetic::Machine;
 
 pub(super) fn machine() -> Topology {
     Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()

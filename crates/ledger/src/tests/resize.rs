@@ -1,7 +1,7 @@
 //! In-place resizes.
 
 use super::*;
-use topology::synthetic::Machine;
+use machines::synthetic::Machine;
 
 /// The kubelet's request for an in-place resize, in thousandths of a CPU.
 pub(super) fn resized(pod: &Pod, name: &str, id: &str, from: u64, to: u64) -> Admission {

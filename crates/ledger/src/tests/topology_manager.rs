@@ -3,9 +3,9 @@
 use super::pod_options::{allowing, asking};
 use super::*;
 use cpuset::NodeSet;
+use machines::synthetic::Machine;
 use placement::{Scope, TopologyPolicy};
 use topology::model::NodeFacts;
-use topology::synthetic::Machine;
 use topology::{Cpu, Facts};
 
 /// `single-numa-node` on two NUMA nodes of eight CPUs, CPUs 0-1 reserved.

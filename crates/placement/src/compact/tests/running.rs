@@ -4,9 +4,9 @@ use super::request;
 use crate::machines::{Shape, set};
 use crate::{DeviceNodes, EngineKind, Running, TopologyPolicy, nearest_that_fit, resize};
 use cpuset::{CpuSet, NodeSet};
+use machines::synthetic::{Machine, Numbering};
 use proptest::prelude::*;
 use topology::Topology;
-use topology::synthetic::{Machine, Numbering};
 
 /// Two sockets of two nodes of two caches of four cores of two threads: 64 CPUs, siblings adjacent.
 fn machine() -> Topology {

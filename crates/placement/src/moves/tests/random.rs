@@ -3,8 +3,8 @@
 use super::super::super::pod_options::{Numa, Smt, Uncore};
 use super::super::super::{Hint, PodDemand, place};
 use super::*;
+use machines::synthetic::Machine;
 use proptest::prelude::*;
-use topology::synthetic::Machine;
 
 fn machine() -> impl Strategy<Value = Topology> {
     let shape = (1..3usize, 1..3usize, 1..4usize, 1..4usize, 1..3usize, 0..128usize);

@@ -1,0 +1,19 @@
+//! The `cpuctl` command.
+
+use clap::Parser;
+use cpuctl::{Cli, exit_status};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run(&mut io::stdout(), &mut io::stderr()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Standard error is the last resort; the exit code says the same.
+            for line in error.to_string().lines() {
+                let _ = writeln!(io::stderr(), "cpuctl: {line}");
+            }
+            ExitCode::from(exit_status(&*error))
+        }
+    }
+}

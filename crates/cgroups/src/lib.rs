@@ -14,7 +14,7 @@
 //!   it back, and learns what other programs do to the same cgroups.
 //! * [`set_cpus`] and [`lift_quota`] write into single containers' cgroups what the runtime has not.
 //! * [`write`](fn@write) and [`end_partition`] do the same for programs with cgroups of their own.
-//! * [`undo`] reverts everything.
+//! * [`undo()`] reverts everything.
 //! * [`foreign_partitions`] reads other programs' partitions, which nothing here writes.
 //!
 //! ```

@@ -209,7 +209,8 @@ fn every_command_is_accepted() {
                 let Some(first) = words.first() else { continue };
                 if !subcommands.contains(*first) {
                     let typed = code.trim_start_matches(['$', '#', ' ']).starts_with(program);
-                    let other = |(_, cli): &(_, clap::Command)| cli.find_subcommand(first).is_some();
+                    let other =
+                        |(_, cli): &(_, clap::Command)| cli.find_subcommand(first).is_some();
                     if typed && programs().iter().any(other) {
                         wrong.push(format!("{}: {program} has no {first}", name(&path)));
                     }
@@ -333,7 +334,8 @@ fn the_readme_shows_the_installed_configuration() {
 /// The files of the program, each with its string literals on one line.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut sources = Vec::new();
-    let mut directories = ["src", "tools/src", "crates"].map(|directory| root().join(directory)).to_vec();
+    let mut directories =
+        ["src", "tools/src", "crates"].map(|directory| root().join(directory)).to_vec();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

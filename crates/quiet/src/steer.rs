@@ -8,9 +8,10 @@ use crate::Roots;
 use crate::goal::Goal;
 use crate::interrupts::{self, Interrupt, Interrupts, affinity_file};
 use crate::irqbalance::{BanState, Irqbalance};
-use crate::knobs::{self, Denied};
+use crate::knob_plan::{self, Denied};
 use crate::originals::{Judgement, Originals, Record, Setting, SettingValue};
 use crate::plan::Area;
+use crate::planned::{Planned, back, is_gone};
 use cpuset::CpuSet;
 use kernel::Kernel;
 use nix::errno::Errno;
@@ -25,20 +26,6 @@ pub const RETRY: u32 = 60;
 
 /// Relative to `/sys`.
 const WORKQUEUES: &str = "devices/virtual/workqueue";
-
-/// A file, what it says, and what it has to say.
-#[derive(Debug, Clone)]
-pub(crate) struct Planned {
-    pub(crate) setting: Setting,
-    pub(crate) path: PathBuf,
-    pub(crate) observed: SettingValue,
-    pub(crate) target: SettingValue,
-    pub(crate) original: SettingValue,
-    /// Whether another program has replaced this program's value.
-    pub(crate) is_drift: bool,
-    /// The handlers of an interrupt.
-    pub(crate) names: Vec<String>,
-}
 
 /// An interrupt that may fire on avoided CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,7 +197,7 @@ impl Steering {
                 Err(error) => report.errors.push(format!("cannot read {setting}: {error}")),
             }
         }
-        let knobs = knobs::plan(kernel, &self.roots, goal, &mut self.originals);
+        let knobs = knob_plan::plan(kernel, &self.roots, goal, &mut self.originals);
         planned.extend(knobs.planned);
         report.denied = knobs.denied;
         report.unavailable = &knobs.unavailable - &self.unavailable;
@@ -595,38 +582,6 @@ impl RefusedSetting {
 fn is_fixed(error: &io::Error) -> bool {
     let fixed = [Errno::EIO, Errno::EPERM, Errno::EACCES, Errno::EINVAL, Errno::EROFS];
     fixed.iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
-}
-
-/// The return of a file to its original value. `None` if the file is gone, or another program has set it
-/// since: then the record is forgotten.
-pub(crate) fn back(
-    path: PathBuf,
-    observed: io::Result<SettingValue>,
-    setting: Setting,
-    originals: &mut Originals,
-) -> Option<Planned> {
-    let Record { names, before, ours, .. } = originals.get(&setting)?.clone();
-    let observed = match observed {
-        Ok(observed) if ours.contains(&observed) => observed,
-        Ok(_) => {
-            originals.forget(&setting);
-            return None;
-        }
-        Err(error) if is_gone(&error) => {
-            originals.forget(&setting);
-            return None;
-        }
-        // The write says what is wrong.
-        Err(_) => ours.last()?.clone(),
-    };
-    let original = before.clone();
-    Some(Planned { setting, path, observed, target: before, original, is_drift: false, names })
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    let gone = [Errno::ENOENT, Errno::ENODEV, Errno::ENXIO];
-    error.kind() == io::ErrorKind::NotFound
-        || gone.iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
 }
 
 /// A value as its file takes it.

@@ -131,6 +131,7 @@ const EVERYWHERE: &[Absence] = &[
             ("crates/kernel/", "is the door to Linux"),
             ("crates/nri/src/launched.rs", "the connection that a runtime hands over"),
             ("crates/quiet/src/irqbalance.rs", "irqbalance's socket"),
+            ("crates/quiet/src/planned.rs", "error numbers"),
             ("crates/quiet/src/steer.rs", "error numbers"),
             ("crates/state/src/checkpoint.rs", "whose files are safe"),
             ("tools/src/doctor.rs", "whether it is root"),

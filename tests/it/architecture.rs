@@ -1,6 +1,6 @@
 //! ARCHITECTURE.md's table lists each crate with its dependencies, and each program links what it needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -106,5 +106,54 @@ fn no_source_file_is_longer_than_1300_lines() {
             let lines = fs::read_to_string(&file).unwrap().lines().count();
             assert!(lines <= 1300, "{}, {lines} lines: one subject or two?", file.display());
         }
+    }
+}
+
+/// The modules of a crate, by their paths, with those that they import from.
+fn imports(name: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let root = root().join("crates").join(name).join("src");
+    let files = sources(&root).into_iter().map(|file| {
+        let path = file.strip_prefix(&root).unwrap().with_extension("");
+        let path = path.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
+        (path, fs::read_to_string(file).unwrap())
+    });
+    let is_test = |path: &str| path.split("::").any(|part| part == "tests");
+    let files: BTreeMap<String, String> = files.filter(|(path, _)| !is_test(path)).collect();
+    let of = |path: &String, text: &str| {
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let paths = text.lines().filter_map(|line| line.trim().split("use ").nth(1));
+        let resolved = paths.filter_map(|import| {
+            let (above, rest) = match (import.strip_prefix("crate::"), path.rsplit_once("::")) {
+                (Some(rest), _) => ("", rest),
+                (None, Some((above, _))) => (above, import.strip_prefix("super::")?),
+                (None, None) => ("", import.strip_prefix("super::")?),
+            };
+            let words = rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+            let whole = [above, words.into_iter().next()?].join("::");
+            let mut target = whole.trim_start_matches("::");
+            while !files.contains_key(target) {
+                target = target.rsplit_once("::")?.0;
+            }
+            if target == path { None } else { Some(target.to_owned()) }
+        });
+        resolved.collect()
+    };
+    files.iter().map(|(path, text)| (path.clone(), of(path, text))).collect()
+}
+
+/// What a module imports is below it.
+#[test]
+fn no_modules_import_from_each_other_in_a_circle() {
+    for name in ["cgroups", "daemon", "ledger", "quiet"] {
+        let mut left = imports(name);
+        assert!(left.len() > 5, "{name}: {left:?}");
+        while let Some(lowest) = left
+            .iter()
+            .find(|(_, below)| below.iter().all(|module| !left.contains_key(module)))
+            .map(|(module, _)| module.clone())
+        {
+            left.remove(&lowest);
+        }
+        assert!(left.is_empty(), "{name}: these and what imports them: {:?}", left.keys());
     }
 }

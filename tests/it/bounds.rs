@@ -148,7 +148,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         input: "a container's devices and GPUs",
-        bounds: &[bound("64", ("crates/ledger/src/devices.rs", "MAX_DEVICES", "64"), DEVICES)],
+        bounds: &[bound("64", ("crates/ledger/src/device.rs", "MAX_DEVICES", "64"), DEVICES)],
         memory: ("6 KiB a container", Sum(&[64 * 52, 64 * 32])),
     },
     Row {

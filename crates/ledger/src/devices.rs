@@ -5,89 +5,35 @@
 //! devices of resource claims (DRA), and some device plugins report none. Then the devices that the
 //! runtime describes count as well, if their driver or sysfs shows their NUMA nodes.
 
-use super::books::{Books, PodEntry};
+use super::books::{Books, ContainerEntry, PodEntry};
+use super::device::{Device, GivenDevices, MAX_DEVICES, PodDevices};
 use super::model::{Container, PodUid};
 use super::node::Node;
 use super::note::{Optional, What};
 use super::terms::Terms;
-use cpuset::NodeSet;
 use placement::{DeviceNodes, Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// The most devices of a container that are read, of the runtime's description and of the kubelet's answer.
-pub const MAX_DEVICES: usize = 64;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// For messages.
-    pub name: Arc<str>,
-    /// The NUMA nodes to which it is equally near; empty if they are unknown.
-    pub nodes: NodeSet,
-    pub source: DeviceSource,
-}
-
-/// The source of a device's NUMA nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceSource {
-    /// The kubelet's podresources API.
-    Kubelet,
-    /// Files of the device's driver.
-    Driver,
-    Sysfs,
-}
-
-/// The kubelet's record of a pod's devices.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodDevices {
-    pub namespace: String,
-    pub name: String,
-    /// By container; containers without devices may be missing.
-    pub containers: BTreeMap<String, GivenDevices>,
-}
-
-/// The devices that the kubelet has given to a container.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GivenDevices {
-    /// None if there are too many.
-    pub devices: Vec<Device>,
-    pub too_many: bool,
-    /// Whether the container also has devices of resource claims (DRA), which are not in `devices`.
-    pub has_claims: bool,
-}
-
-impl GivenDevices {
-    /// Whether these are all devices of the container, with their NUMA nodes.
-    fn is_complete(&self) -> bool {
-        let has_nodes = |device: &Device| !device.nodes.is_empty();
-        !self.has_claims && !self.devices.is_empty() && self.devices.iter().all(has_nodes)
-    }
-}
-
-/// The devices of a container that count for its NUMA affinity; the runtime `described` some.
-pub(super) fn counting<'a>(
-    pod: &'a PodEntry,
-    container: &str,
-    described: &'a [Device],
-) -> impl Iterator<Item = &'a Device> {
-    let given = pod.given.get(container);
-    let is_complete = given.is_some_and(GivenDevices::is_complete);
-    let given = given.map(|given| given.devices.as_slice()).unwrap_or_default();
-    let described = if is_complete { &[] } else { described };
-    given.iter().chain(described).filter(|device| !device.nodes.is_empty())
-}
 
 impl Terms {
-    /// These terms with the container's devices, which count only for a topology manager.
-    pub(super) fn near(
-        mut self,
+    /// Refuses a new container if an annotation for it is unknown or not allowed.
+    pub(super) fn of_new(
         node: &Node,
         pod: &PodEntry,
-        container: &str,
-        described: &[Device],
-    ) -> Terms {
+        container: &Container,
+    ) -> Result<Terms, Rejection> {
+        let terms = Terms::allowed(&node.settings, &pod.pod, &container.name)?;
+        Ok(terms.near(node, pod, &container.name, &container.devices))
+    }
+
+    pub(super) fn of_running(node: &Node, pod: &PodEntry, container: &Container) -> Terms {
+        let terms = Terms::still_allowed(&node.settings, &pod.pod, &container.name);
+        terms.near(node, pod, &container.name, &container.devices)
+    }
+
+    /// These terms with the container's devices, which count only for a topology manager.
+    fn near(mut self, node: &Node, pod: &PodEntry, container: &str, described: &[Device]) -> Terms {
         self.devices = if self.counts_devices(node) {
-            let nodes = counting(pod, container, described).map(|device| device.nodes);
+            let nodes = pod.counted_devices(container, described).map(|device| device.nodes);
             DeviceNodes::near_cpus(&node.topology, nodes)
         } else {
             DeviceNodes::NONE
@@ -160,7 +106,16 @@ pub(super) fn record(node: &Node, books: &mut Books, pods: Vec<PodDevices>) {
 
 /// Computes the nearest NUMA nodes of all containers' devices again, for a new machine or report.
 pub(super) fn locate(node: &Node, books: &mut Books) {
-    for (_, pod) in books.pods_mut() {
-        pod.locate_devices(node);
+    books.pods_mut().for_each(|(_, pod)| locate_of(node, pod));
+}
+
+/// As [`locate`], of one pod.
+pub(super) fn locate_of(node: &Node, pod: &mut PodEntry) {
+    let near = |(name, entry): (&String, &ContainerEntry)| {
+        entry.terms.clone().near(node, pod, name, &entry.devices)
+    };
+    let located: Vec<Terms> = pod.containers().map(near).collect();
+    for ((_, entry), terms) in pod.containers_mut().zip(located) {
+        entry.terms = terms;
     }
 }

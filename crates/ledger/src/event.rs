@@ -1,7 +1,7 @@
 //! The inputs of the ledger, and its answers: the complete language between the edge and the core.
 
 use super::claim::KubeletClaim;
-use super::devices::PodDevices;
+use super::device::PodDevices;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::moves::{Move, MovePlan};
 use super::policy::{Mechanism, Stance};

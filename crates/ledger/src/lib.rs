@@ -63,10 +63,12 @@ pub mod annotations;
 mod books;
 mod change;
 mod claim;
+mod device;
 mod devices;
 mod due;
 pub mod environment;
 pub mod event;
+mod grant;
 mod identity;
 mod life;
 mod memory;
@@ -98,7 +100,7 @@ mod view;
 pub use annotations::Annotations;
 pub use books::Phase;
 pub use claim::{Claim, KubeletClaim, MemoryClaim, Named};
-pub use devices::{Device, DeviceSource, GivenDevices, MAX_DEVICES, PodDevices};
+pub use device::{Device, DeviceSource, GivenDevices, MAX_DEVICES, PodDevices};
 pub use event::{
     Admission, Call, Channel, Creation, Decision, Due, Event, Outcome, RequestedUpdate,
 };

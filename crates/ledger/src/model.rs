@@ -1,7 +1,7 @@
 //! Pods and containers as the ledger sees them.
 
 use super::annotations::Annotations;
-use super::devices::Device;
+use super::device::Device;
 use cpuset::{CgroupPath, CpuSet, NodeSet};
 use placement::memory_manager::Amounts;
 use serde::{Deserialize, Serialize};

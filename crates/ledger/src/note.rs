@@ -1,7 +1,7 @@
 //! Notes of the ledger's decisions, for the log.
 
 use super::annotations::{DOMAIN, MAX_ANNOTATIONS};
-use super::devices::{Device, MAX_DEVICES};
+use super::device::{Device, MAX_DEVICES};
 use super::model::{ContainerId, LeftAlone};
 use core::time::Duration;
 use cpuset::CpuSet;

@@ -18,14 +18,12 @@
 //! Unlike in the kubelet, a pod's CPUs are never chosen a second time after a restart, they are
 //! free exactly when the pod ends, and no container of the pod shares a slice.
 
-use super::adopt::Evidence;
-use super::books::{Books, ContainerEntry, ContainerRef, PodEntry};
-use super::claim::Claim;
+use super::books::{Books, ContainerEntry, PodEntry};
 use super::model::{Container, ContainerKind, CpuRequest, MilliCpu, PodUid, PoolKind, Qos};
 use super::node::Node;
 use super::note::{Subject, What};
 use super::policy::Policy;
-use super::request::{Grant, NodeSupply, RefusedRequest, place, pod_request};
+use super::request::{NodeSupply, RefusedRequest, place, pod_request};
 use super::settings::PodLevelResources;
 use super::terms::{Terms, keeps_cpus_idle};
 use cpuset::{CpuSet, NodeSet};
@@ -34,7 +32,6 @@ use placement::pod_options::Smt;
 use placement::{
     self, DeviceNodes, NotEnough, Placement, Rejection, Request, Running, Scope, TopologyPolicy,
 };
-use std::collections::BTreeSet;
 
 /// What a new container gets of its pod's CPUs, and what that changes for the rest of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +41,7 @@ pub(super) struct PodShare {
     /// The exclusive CPUs of the container; `None` if it shares the own pool.
     pub(super) slice: Option<(Placement, Box<Request>)>,
     /// The own pool from now on.
-    own_pool: CpuSet,
+    pub(super) own_pool: CpuSet,
     /// Containers that return their exclusive CPUs to the own pool.
     returning: Vec<String>,
 }
@@ -65,7 +62,7 @@ pub(super) fn governs(node: &Node, pod: &PodEntry) -> bool {
 }
 
 /// Whether the settings allow the pod an own pool.
-fn may_have(node: &Node, pod: &PodEntry) -> bool {
+pub(super) fn may_have(node: &Node, pod: &PodEntry) -> bool {
     let settings = &node.settings;
     settings.pod_level_resources == PodLevelResources::OwnPool
         && settings.policy == Policy::Static
@@ -75,36 +72,35 @@ fn may_have(node: &Node, pod: &PodEntry) -> bool {
         && !pod.opted_out
 }
 
-/// The CPUs of a new container of a pod that [has CPUs of its own](governs), and the nodes of the
-/// pod's memory where they are chosen together.
+/// What a new container of a pod that [has CPUs of its own](governs) gets of them, and the nodes of the
+/// pod's memory where they are chosen together. `None` if it keeps the CPUs of its predecessor.
 ///
 /// # Errors
 /// If the pod's CPUs cannot be chosen, or are not enough for the container. A restarted container
 /// is never refused: it shares what there is.
-pub(super) fn grant(
+pub(super) fn part(
     node: &Node,
     books: &Books,
     pod: &PodEntry,
     container: &Container,
     terms: &Terms,
     memory: Option<&MemoryRequest<'_>>,
-) -> Result<(Grant, Option<NodeSet>), RefusedRequest> {
-    let name = container.name.as_str();
+) -> Result<(Option<PodShare>, Option<NodeSet>), RefusedRequest> {
     let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
-    let before = pod.container(name);
+    let before = pod.container(&container.name);
     let held = before.map(ContainerEntry::held).unwrap_or_default();
     if asks == Some(held.len()) {
-        return Ok((Grant::Inherited(held), None));
+        return Ok((None, None));
     }
     let Some(own_pool) = pod.own_pool else {
         let (placement, request, nodes) = choose(node, books, pod, asks, terms, memory)?;
         let share = share(node, pod, container, terms, placement.cpus, placement.cpus.len())?;
         let chosen = Some((placement, request));
-        return Ok((Grant::OfPod(PodShare { chosen, ..share }), nodes));
+        return Ok((Some(PodShare { chosen, ..share }), nodes));
     };
     let budget = pod.budget_cpus().unwrap_or(0);
     let share = share(node, pod, container, terms, own_pool | held, budget)?;
-    Ok((Grant::OfPod(share), None))
+    Ok((Some(share), None))
 }
 
 /// Has the engine choose all CPUs of a pod. A container that asks for more than the pod's budget
@@ -129,7 +125,7 @@ fn choose(
 
 /// The part of a new container, out of the `free` CPUs of its pod and those of containers that
 /// return theirs. The pod has `budget` CPUs.
-fn share(
+pub(super) fn share(
     node: &Node,
     pod: &PodEntry,
     container: &Container,
@@ -269,119 +265,6 @@ impl PodShare {
         };
         notes.push((subject, what));
         notes
-    }
-}
-
-/// Takes over the own pools of the pods that are alive, before containers get theirs back: CPUs of
-/// an own pool can be set for one container only, as if they were exclusive to it. Where the
-/// settings allow no own pool any more, its CPUs are free.
-pub(super) fn adopt(node: &Node, books: &mut Books, evidence: &Evidence) {
-    let uids: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
-    for uid in uids {
-        let Some(pod) = books.pod_mut(&uid) else { continue };
-        let found = pod.own_pool.take();
-        let recorded = evidence.of_name(&uid, "").map(|claim| claim.cpus).or(found);
-        if let Some(cpus) = recorded {
-            keep(node, books, &uid, cpus);
-        }
-    }
-}
-
-/// Recalls the own pool of an event's pod.
-pub(super) fn recall(node: &Node, books: &mut Books, claim: &Claim) {
-    keep(node, books, &claim.pod_uid, claim.cpus);
-}
-
-fn keep(node: &Node, books: &mut Books, uid: &PodUid, cpus: CpuSet) {
-    let legal = cpus & node.unclaimed(books);
-    let Some(pod) = books.pod_mut(uid) else { return };
-    if may_have(node, pod) {
-        pod.own_pool = Some(legal);
-    } else {
-        pod.own_pool = Some(cpus);
-        books.release_own_pool(uid);
-    }
-}
-
-/// Finds the own pools that no claim records, because the state file is lost, from the CPUs that
-/// are set for the listed containers.
-pub(super) fn find(
-    node: &Node,
-    books: &mut Books,
-    containers: &[(PodUid, Container)],
-    evidence: &Evidence,
-) {
-    let owners: BTreeSet<&PodUid> = containers.iter().map(|(uid, _)| uid).collect();
-    for uid in owners.into_iter().filter(|uid| evidence.of_name(uid, "").is_none()) {
-        let found = books.pod(uid).and_then(|pod| found(node, books, uid, pod, containers));
-        if let (Some(own_pool), Some(pod)) = (found, books.pod_mut(uid)) {
-            pod.own_pool = Some(own_pool);
-        }
-    }
-}
-
-/// The CPUs that a pod's containers share, if the CPUs that are set for them show an own pool: with
-/// the exclusive CPUs they are as many as the pod's budget, and no other pod has any.
-fn found(
-    node: &Node,
-    books: &Books,
-    uid: &PodUid,
-    pod: &PodEntry,
-    containers: &[(PodUid, Container)],
-) -> Option<CpuSet> {
-    if !may_have(node, pod) {
-        return None;
-    }
-    let budget = pod.pod.budget?.whole_cpus()?;
-    let reached = |container: &Container| container.runs_on.or(container.cpus);
-    let mut sets = Vec::new();
-    for (_, container) in containers.iter().filter(|(owner, _)| owner == uid) {
-        let asks =
-            pod.container(&container.name)?.terms.exclusive_cpus(pod.pod.qos, &container.cpu);
-        sets.push((reached(container)?, asks));
-    }
-    let of_others = containers.iter().filter(|(owner, _)| owner != uid);
-    let of_others: CpuSet = of_others.filter_map(|(_, container)| reached(container)).collect();
-    let is_own_pool = |own_pool: &CpuSet| {
-        let (sharing, exclusive): (Vec<_>, Vec<_>) =
-            sets.iter().partition(|(set, _)| set == own_pool);
-        let all: CpuSet = sets.iter().map(|(set, _)| *set).collect();
-        let sum = own_pool.len() + exclusive.iter().map(|(set, _)| set.len()).sum::<usize>();
-        // Otherwise they are exclusive to a container.
-        (sharing.len() > 1 || sharing.iter().all(|(_, asks)| *asks != Some(own_pool.len())))
-            && exclusive.iter().all(|(set, asks)| *asks == Some(set.len()))
-            && (all.len(), sum) == (budget, budget)
-            && all.is_subset(&node.unclaimed(books))
-            && all.is_disjoint(&node.isolated())
-            && all.is_disjoint(&of_others)
-    };
-    sets.iter().map(|(set, _)| *set).find(is_own_pool)
-}
-
-/// Gives a running container its part of the pod's CPUs, as far as there are some: it was created
-/// while the plugin did not run.
-pub(super) fn repair(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
-    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
-        return;
-    };
-    if entry.claim().is_some() || !node.is_static() {
-        return;
-    }
-    let budget = pod.budget_cpus().unwrap_or(0);
-    let share = share(node, pod, container, &entry.terms, pod.own_pool(), budget);
-    let Ok(share) = share else { return };
-    let claim = share.claim();
-    if claim.is_none() && share.own_pool == pod.own_pool() {
-        return;
-    }
-    let subject = pod.subject(container);
-    let Some(pod) = books.pod_mut(uid) else { return };
-    let notes = share.enter(pod, subject);
-    if let Some(entry) = pod.container_mut(&container.name) {
-        entry.assign(claim.unwrap_or_default(), entry.margin());
-    }
-    for (subject, what) in notes {
-        books.journal.note(false, subject, what);
     }
 }
 

@@ -5,10 +5,8 @@
 //! so the terms are computed again with each change.
 
 use super::annotations::{Asked, either};
-use super::books::PodEntry;
-use super::model::{Container, CpuRequest, Pod, PoolKind, Qos};
+use super::model::{CpuRequest, Pod, PoolKind, Qos};
 use super::namespaces::{Bounds, KnobBounds};
-use super::node::Node;
 use super::pod_option::{Cpus, PodOption};
 use super::policy::Policy;
 use super::settings::Settings;
@@ -84,27 +82,20 @@ impl Terms {
         }
     }
 
-    /// Refuses a new container if an annotation for it is unknown or not allowed.
-    pub(super) fn of_new(
-        node: &Node,
-        pod: &PodEntry,
-        container: &Container,
+    /// The terms of a new container, without its devices.
+    ///
+    /// # Errors
+    /// If an annotation for it is unknown or not allowed.
+    pub(super) fn allowed(
+        settings: &Settings,
+        pod: &Pod,
+        container: &str,
     ) -> Result<Terms, Rejection> {
-        let settings = &node.settings;
-        let described = &pod.pod;
-        let terms = if settings.policy == Policy::None {
-            Terms::default()
-        } else {
-            let bounds = bounds_of(settings, described);
-            let asked = described.annotations.read(&container.name, settings.reads_crio);
-            resolve(&asked, &described.namespace, bounds)?.beside_runtime(described)
-        };
-        Ok(terms.near(node, pod, &container.name, &container.devices))
-    }
-
-    pub(super) fn of_running(node: &Node, pod: &PodEntry, container: &Container) -> Terms {
-        let terms = Terms::still_allowed(&node.settings, &pod.pod, &container.name);
-        terms.near(node, pod, &container.name, &container.devices)
+        if settings.policy == Policy::None {
+            return Ok(Terms::default());
+        }
+        let asked = pod.annotations.read(container, settings.reads_crio);
+        Ok(resolve(&asked, &pod.namespace, bounds_of(settings, pod))?.beside_runtime(pod))
     }
 
     /// The terms of a running container, without its devices. If one of its pod options is no longer

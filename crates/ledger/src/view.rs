@@ -1,7 +1,7 @@
 //! [`View`]: an immutable picture of the ledger's state.
 
 use super::books::{Books, ContainerRef, Phase, containers_of};
-use super::devices::{Device, counting};
+use super::device::Device;
 use super::due::Targets;
 use super::model::{ContainerId, CpuRequest, LeftAlone, Pod, PoolKind};
 use super::moves::{MoveTotals, StayReason};
@@ -303,7 +303,7 @@ fn container_view(
         phase: entry.phase(),
         enforced_by: entry.enforced_by,
         stays: if can_move { stays(node, pod, entry) } else { None },
-        devices: counting(pod, name, &entry.devices).cloned().collect(),
+        devices: pod.counted_devices(name, &entry.devices).cloned().collect(),
         created_at: entry.created_at,
         interrupts: quieting::interrupts(node, entry),
         knobs: quieting::knobs(node, entry),

@@ -8,6 +8,7 @@
 mod conflicts;
 mod earlier;
 mod evidence;
+mod own_pools;
 mod repair;
 mod sources;
 
@@ -20,7 +21,6 @@ use super::memory::{self, Records};
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, PoolKind, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
-use super::own_pool;
 use super::pod_option::Cpus;
 use super::resize::adopt_resize;
 use super::settings::Exposure;
@@ -70,7 +70,7 @@ pub(super) fn synchronize(
     for (uid, container) in &containers {
         note_too_many(books, uid, container);
     }
-    own_pool::find(node, books, &containers, &evidence);
+    own_pools::find(node, books, &containers, &evidence);
     settle(node, books, &containers, evidence);
     memory::adopt(node, books, &containers, memory);
 }
@@ -107,7 +107,7 @@ pub(super) fn unclaimed_part(terms: &Terms, set: Option<CpuSet>) -> Option<CpuSe
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
 /// the CPUs that are set count, and no container moves.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
-    own_pool::adopt(node, books, &evidence);
+    own_pools::adopt(node, books, &evidence);
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
         let entitled = asks(&found, container).is_some();
@@ -227,7 +227,7 @@ pub(super) fn readopt(
 /// list running containers, so claims are remembered until an event names their container.
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     if let Some(claim) = books.recall(uid, "") {
-        own_pool::recall(node, books, &claim);
+        own_pools::recall(node, books, &claim);
     }
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);

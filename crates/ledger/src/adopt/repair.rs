@@ -1,12 +1,12 @@
 //! Places running containers that are entitled to exclusive CPUs and could not keep any.
 
 use super::evidence::Evidence;
+use super::own_pools;
 use super::sources::asks;
 use crate::books::{Books, ContainerRef};
 use crate::model::{Container, PodUid};
 use crate::node::Node;
 use crate::note::{MoveReason, What};
-use crate::own_pool;
 use crate::request::{NodeSupply, exclusive_request, reusable};
 use cpuset::CpuSet;
 use placement::{self, Request, Reuse};
@@ -37,7 +37,7 @@ pub(super) fn repair(
         return;
     }
     if found.pod.own_pool.is_some() {
-        own_pool::repair(node, books, uid, container);
+        own_pools::repair(node, books, uid, container);
         return;
     }
     let subject = found.subject();

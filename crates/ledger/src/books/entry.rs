@@ -2,7 +2,7 @@
 
 use super::applied_setting::AppliedSetting;
 use crate::claim::Claim;
-use crate::devices::Device;
+use crate::device::Device;
 use crate::model::{
     Container, ContainerId, ContainerKind, CpuRequest, LeftAlone, MilliCpu, PodUid, Qos, SandboxId,
 };

@@ -17,7 +17,6 @@ use move_book::MoveBook;
 pub(super) use pod::PodEntry;
 
 use super::claim::{Claim, MemoryClaim};
-use super::devices::counting;
 use super::model::{Container, ContainerId, LeftAlone, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
 use super::policy::Mechanism;
@@ -373,7 +372,7 @@ impl Books {
     ) {
         let Some(pod) = self.pod(uid) else { return };
         let subject = pod.subject(container);
-        let devices = counting(pod, &container.name, &container.devices).cloned().collect();
+        let devices = pod.counted_devices(&container.name, &container.devices).cloned().collect();
         self.journal.note(true, subject, What::Refused { why: why.to_string(), request, devices });
     }
 

@@ -2,14 +2,12 @@
 
 use super::entry::{ContainerEntry, Phase};
 use crate::claim::{Claim, MemoryClaim};
-use crate::devices::GivenDevices;
+use crate::device::{Device, GivenDevices};
 use crate::model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PoolKind, Qos,
 };
-use crate::node::Node;
 use crate::note::Subject;
 use crate::policy::Mechanism;
-use crate::terms::Terms;
 use cpuset::{CgroupPath, CpuSet};
 use placement::pod_options::Margin;
 use placement::{Hint, Reuse};
@@ -86,16 +84,17 @@ impl PodEntry {
         self.containers.iter_mut()
     }
 
-    /// Computes the nearest NUMA nodes of its containers' devices again.
-    pub(crate) fn locate_devices(&mut self, node: &Node) {
-        let located: Vec<Terms> = self
-            .containers
-            .iter()
-            .map(|(name, entry)| entry.terms.clone().near(node, self, name, &entry.devices))
-            .collect();
-        for (entry, terms) in self.containers.values_mut().zip(located) {
-            entry.terms = terms;
-        }
+    /// The devices of a container that count for its NUMA affinity; the runtime `described` some.
+    pub(crate) fn counted_devices<'a>(
+        &'a self,
+        container: &str,
+        described: &'a [Device],
+    ) -> impl Iterator<Item = &'a Device> {
+        let given = self.given.get(container);
+        let is_complete = given.is_some_and(GivenDevices::is_complete);
+        let given = given.map(|given| given.devices.as_slice()).unwrap_or_default();
+        let described = if is_complete { &[] } else { described };
+        given.iter().chain(described).filter(|device| !device.nodes.is_empty())
     }
 
     pub(crate) fn subject(&self, container: &Container) -> Subject {
@@ -337,7 +336,7 @@ impl PodEntry {
     /// which containers these are, and any other ended container may return to its CPUs: it gives
     /// way if the pod would hold more than its budget otherwise ([`PodEntry::ended`] has the order).
     ///
-    /// `budget` is in CPUs, without idle ones; `taken` is [`Node::taken`], which includes them.
+    /// `budget` is in CPUs, without idle ones; `taken` is [`Node::taken`](crate::node::Node::taken), which includes them.
     pub(crate) fn reusable(
         &self,
         budget: Option<usize>,

@@ -7,6 +7,7 @@ pub(super) use hotplug::hotplug;
 use super::adopt::{readopt, unclaimed_part};
 use super::books::Books;
 use super::claim::KubeletClaim;
+use super::devices::locate_of;
 use super::identity::record_terms;
 use super::model::{ContainerId, PodUid, PoolKind};
 use super::node::Node;
@@ -57,7 +58,7 @@ fn read_pod_options(node: &Node, books: &mut Books) -> Vec<PodUid> {
         for (name, entry) in pod.containers_mut() {
             entry.terms = Terms::still_allowed(&node.settings, &described, name);
         }
-        pod.locate_devices(node);
+        locate_of(node, pod);
     }
     let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
     let is_reserved = |books: &Books, uid: &PodUid| {

@@ -8,11 +8,11 @@
 use crate::adopt::adopt_set;
 use crate::books::{AppliedSetting, Books, Certainty, ContainerEntry};
 use crate::event::RequestedUpdate;
+use crate::grant::grant;
 use crate::model::{Container, LeftAlone, PodUid};
 use crate::node::Node;
 use crate::note::What;
 use crate::policy::Stance;
-use crate::request::grant;
 use crate::terms::Terms;
 use placement::{Reason, Rejection};
 

@@ -9,12 +9,13 @@ mod reason;
 
 use super::books::{Books, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::event::Admission;
+use super::grant::{Granted, granted};
 use super::memory;
 use super::model::ContainerId;
 use super::moves::{Move, MoveOutcome, MovePlan, NoPlan, Occasion, StayReason};
 use super::node::{Node, numa_nodes};
 use super::note::What;
-use super::request::{Granted, NodeSupply, granted, running_request};
+use super::request::{NodeSupply, running_request};
 use super::settings::{Rebalance, RebalanceMode};
 use super::terms::Terms;
 use core::time::Duration;

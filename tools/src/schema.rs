@@ -7,7 +7,7 @@ use terminal::output::show;
 
 #[derive(Debug, Clone, Args)]
 pub struct SchemaArgs {
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "DOCUMENT")]
     of: Document,
 }
 

@@ -38,6 +38,7 @@ mod executor;
 mod exposed;
 mod exposed_files;
 mod hotplug;
+mod jobs;
 mod kubelet;
 mod main_loop;
 mod moves;

@@ -88,7 +88,7 @@ pub struct Owner {
 
 /// What can be outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
     /// The state file gets the claims.
     Save,
     /// Files of containers name the CPUs that they are about to get.
@@ -168,7 +168,7 @@ impl Owner {
     /// The first work that is outstanding and waits for nothing. The order keeps the invariants,
     /// even if the process ends between any two of them: the state file, files of containers, cgroups,
     /// the runtime, and files of containers again.
-    fn outstanding(&self) -> Option<Work> {
+    pub(super) fn outstanding(&self) -> Option<Work> {
         let is_saved = !self.checkpoint.is_pending();
         let ready = self.ready_call();
         let is_answering = !self.calls.is_empty() || !self.delivery.answers.is_empty();
@@ -234,88 +234,6 @@ impl Owner {
     /// Repairs so far, by kind of drift and by action.
     pub fn repairs(&self) -> &BTreeMap<(&'static str, &'static str), u64> {
         &self.drift.repairs
-    }
-
-    /// When [`Input::Time`] is due. A moment in the past means at once, but after all other inputs.
-    pub fn due(&self) -> Option<Instant> {
-        let has_backlog = self.outstanding().is_some()
-            || self.moves.unbalanced && self.moves.run.is_none()
-            || self.drift.has_confirmed();
-        if has_backlog {
-            return Some(self.now);
-        }
-        let timers = [
-            self.move_check_due(),
-            self.checkpoint.retry_at(),
-            Some(self.hotplug.due()),
-            self.groups_due(),
-            self.quotas.due(),
-            Some(self.orphans.quiet_until()),
-            self.exposure.due(),
-            self.end_of_notice(),
-            self.end_of_shrink(),
-            self.movable_at(),
-            self.quieting.due(),
-            self.checks.due(),
-        ];
-        timers.into_iter().flatten().min()
-    }
-
-    /// Does the most urgent work that is due: the backlog first.
-    fn work(&mut self) {
-        let now = self.now;
-        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
-        if self.moves.unbalanced && self.moves.run.is_none() {
-            self.moves.unbalanced = false;
-            self.rebalance();
-        } else if let Some(finding) = self.drift.next() {
-            self.repair(finding);
-        } else if is_due(self.checkpoint.retry_at()) {
-            self.checkpoint.changed = true;
-        } else if is_due(Some(self.hotplug.due())) {
-            self.check_machine();
-        } else if is_due(self.groups_due()) {
-            self.check_groups();
-        } else if is_due(self.quotas.due()) {
-            self.follow_quotas();
-        } else if is_due(Some(self.orphans.quiet_until())) {
-            let event = self.orphans.quiet_period_ended(now);
-            self.apply(event);
-        } else if is_due(self.exposure.due()) {
-            self.exposure.settle_all(&self.ledger, self.checks.verifier(), now);
-        } else if is_due(self.end_of_notice()) {
-            self.make_announced_moves();
-        } else if is_due(self.end_of_shrink()) {
-            self.pass_time();
-            self.apply(Event::NoticeOver);
-        } else if is_due(self.movable_at()) {
-            self.rebalance();
-        } else if is_due(self.quieting.due()) {
-            let pass = self.quieting.begin(self.ledger.quiet_goal(), now);
-            self.effects.extend(pass.map(Effect::Quiet));
-        } else if is_due(self.checks.due()) {
-            let pass = self.checks.begin(&self.ledger);
-            self.effects.extend(pass.map(Effect::Check));
-        }
-    }
-
-    /// When to check cgroups again. None of them is bound while a step of a plan is being saved: a
-    /// check would change nothing, and be due again at once.
-    fn groups_due(&self) -> Option<Instant> {
-        if self.is_saving_move() { None } else { self.enforcement.due() }
-    }
-
-    /// When a resized container must leave the CPUs that its files have announced.
-    fn end_of_shrink(&self) -> Option<Instant> {
-        self.ledger.next_notice().and_then(|at| self.started.checked_add(at))
-    }
-
-    /// When the next container may be moved that must not move now.
-    fn movable_at(&self) -> Option<Instant> {
-        if self.moves.run.is_some() {
-            return None;
-        }
-        self.ledger.next_movable().and_then(|at| self.started.checked_add(at))
     }
 
     /// Has the ledger record an event, and logs what it does.
@@ -716,7 +634,7 @@ impl Owner {
 
     /// Another program may have written into a cgroup or made one, or containers may have left CPUs
     /// that others wait for.
-    fn check_groups(&mut self) {
+    pub(super) fn check_groups(&mut self) {
         self.mark_cgroups(Scope::Binding);
         self.mark_owed();
     }
@@ -727,7 +645,7 @@ impl Owner {
         }
     }
 
-    fn check_machine(&mut self) {
+    pub(super) fn check_machine(&mut self) {
         let Some(event) = self.hotplug.changed(&self.ledger, self.now) else { return };
         self.apply(event);
         let settings = self.config.follow_machine(self.hotplug.machine());
@@ -928,7 +846,7 @@ impl Owner {
     // Periodic work.
 
     /// Settles the CFS quotas of all pods, and watches those that are to stay lifted.
-    fn follow_quotas(&mut self) {
+    pub(super) fn follow_quotas(&mut self) {
         let (again, files) =
             self.enforcement.settle_pod_quotas(&quotas::settled(&self.ledger), self.now);
         self.quotas.lifted_again += again;
@@ -955,7 +873,7 @@ impl Owner {
     }
 
     /// Repairs the drifts of a container until its decision changes.
-    fn repair(&mut self, DriftingContainer { target, drift }: DriftingContainer) {
+    pub(super) fn repair(&mut self, DriftingContainer { target, drift }: DriftingContainer) {
         let mut all_written = true;
         for drift in drift {
             if !self.is_decided(&target) {

@@ -6,11 +6,12 @@
 //!   which pod a cgroup belongs.
 //! * `figures` has what clients see of all this.
 //! * `isolation` reads what the kernel keeps away from isolated partitions.
-//! * `memory` keeps the records of writes in the state directory.
 //! * `noise` finds the files that say what else runs or fires on exclusive CPUs.
 //! * `quota` knows which containers' CFS quotas are lifted.
+//! * `records` keeps the records of writes in the state directory.
 //! * `steering` opens what moves interrupts and sets latency knobs.
-//! * `watch` detects writes by other programs and new cgroups. It is not in the crate because it asks
+//! * [`verify`] compares a decision with cgroup files and processes; it writes nothing.
+//! * `watch` detects writes by other programs and new cgroups. It is not in [`cgroups`] because it asks
 //!   Linux itself, asynchronously: a simulated node has its own.
 
 mod figures;

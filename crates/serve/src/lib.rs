@@ -2,7 +2,7 @@
 //! directory.
 //!
 //! ```text
-//! client ── http ── Question ──► the ledger's owner ── NodeView ──► render: view::metrics ... ──► client
+//! client ── http ── Question ──► the ledger's owner ── NodeView ──► render: metrics ...      ──► client
 //! client ── http ── Question ──► the ledger's owner ── DryRun ─► render: what a change would do ──► client
 //! probe  ── http ◄── Health ──── the ledger's owner, after each event and every second
 //! ```

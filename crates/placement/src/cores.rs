@@ -58,7 +58,7 @@ impl CoreSizes {
         Some(all)
     }
 
-    fn add(&mut self, size: usize, count: usize) {
+    pub(crate) fn add(&mut self, size: usize, count: usize) {
         if size == 0 || count == 0 {
             return;
         }
@@ -106,6 +106,12 @@ impl CoreSizes {
             [(size, count)] => n.is_multiple_of(size) && n <= size * count,
             _ => n <= self.total() && Reachable::nothing(n).with(self).has(n),
         }
+    }
+
+    /// The most CPUs, at most `n`, that some of the pieces have together.
+    pub(crate) fn most_up_to(&self, n: usize) -> usize {
+        let sums = Reachable::nothing(n).with(self);
+        (0..=n).rev().find(|&sum| sums.has(sum)).unwrap_or(0)
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Cells`]: the CPUs of the same NUMA node and uncore cache, and their cores.
+//! [`Cells`]: the CPUs of the same NUMA node, uncore cache and socket, and their cores.
 //!
 //! Every NUMA node and every uncore cache is a union of cells: a cache across nodes (sub-NUMA
 //! clusters) has a cell in each, and a node with several caches has a cell for each.
@@ -19,14 +19,22 @@ pub struct Cells {
     by_node: Vec<Range<usize>>,
     /// A row for each node, by position.
     distances: Vec<u32>,
-    caches_span_nodes: bool,
+    /// By position of a NUMA node.
+    sockets: Vec<Sockets>,
+    caches_span_cells: bool,
 }
 
-/// CPUs of one NUMA node and one uncore cache, given by their positions in the topology's lists.
+/// Sockets, bit `n` for the one at position `n`. Sockets past the last bit are in no set: no
+/// machine has that many.
+pub type Sockets = u64;
+
+/// CPUs of one NUMA node, one uncore cache and one socket; the first two are positions in the
+/// topology's lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     pub node: usize,
     pub uncore: usize,
+    pub socket: Sockets,
     pub parts: Range<usize>,
     /// The number of its online CPUs.
     pub size: usize,
@@ -49,45 +57,55 @@ const OFFLINE: u16 = u16::MAX;
 /// SLIT's value for nodes that cannot reach each other; also for distances that are unknown.
 const UNREACHABLE: u32 = 255;
 
+/// Positions of a CPU's node, uncore cache, socket and core, and its number.
+type Placed = (u16, u16, u16, u16, usize);
+
 impl Cells {
     /// `cpus` are all online CPUs, ascending; `distances` are those from each node.
     pub(super) fn new<'a>(
         cpus: impl Iterator<Item = (usize, Place)>,
         distances: impl ExactSizeIterator<Item = &'a [u32]>,
     ) -> Cells {
-        let mut placed: Vec<(u16, u16, u16, usize)> =
-            cpus.map(|(cpu, place)| (place.node, place.uncore, place.core, cpu)).collect();
+        let mut placed: Vec<Placed> = cpus
+            .map(|(cpu, place)| (place.node, place.uncore, place.socket, place.core, cpu))
+            .collect();
         placed.sort_unstable();
         let rows: Vec<&[u32]> = distances.collect();
         let mut cells = Cells { distances: matrix(&rows), ..Cells::default() };
         let last = placed.iter().map(|(.., cpu)| *cpu).max().unwrap_or(0);
         cells.part_of = vec![OFFLINE; last + 1];
-        for part in
-            placed.chunk_by(|one, other| one.0 == other.0 && one.1 == other.1 && one.2 == other.2)
-        {
+        for part in placed.chunk_by(|&(node, uncore, socket, core, _), other| {
+            (node, uncore, socket, core) == (other.0, other.1, other.2, other.3)
+        }) {
             cells.add_part(part);
         }
         cells.mark_split(&placed);
         let mut caches: Vec<usize> = cells.cells.iter().map(|cell| cell.uncore).collect();
         caches.sort_unstable();
-        cells.caches_span_nodes = caches.windows(2).any(|two| two[0] == two[1]);
+        cells.caches_span_cells = caches.windows(2).any(|two| two[0] == two[1]);
         cells.by_node = vec![0..0; rows.len()];
+        cells.sockets = vec![0; rows.len()];
         for (at, cell) in cells.cells.iter().enumerate() {
             let range = &mut cells.by_node[cell.node];
             *range = if range.end == 0 { at..at + 1 } else { range.start..at + 1 };
+            cells.sockets[cell.node] |= cell.socket;
         }
         cells
     }
 
-    fn add_part(&mut self, placed: &[(u16, u16, u16, usize)]) {
+    fn add_part(&mut self, placed: &[Placed]) {
         let (node, uncore) = (usize::from(placed[0].0), usize::from(placed[0].1));
+        let socket = Sockets::checked_shl(1, placed[0].2.into()).unwrap_or(0);
         let at = self.parts.len();
         match self.cells.last_mut() {
-            Some(cell) if (cell.node, cell.uncore) == (node, uncore) => {
+            Some(cell) if (cell.node, cell.uncore, cell.socket) == (node, uncore, socket) => {
                 cell.parts.end = at + 1;
                 cell.size += placed.len();
             }
-            _ => self.cells.push(Cell { node, uncore, parts: at..at + 1, size: placed.len() }),
+            _ => {
+                let parts = at..at + 1;
+                self.cells.push(Cell { node, uncore, socket, parts, size: placed.len() });
+            }
         }
         let first = self.cpus.len();
         for (.., cpu) in placed {
@@ -99,9 +117,9 @@ impl Cells {
         self.parts.push(Part { cell: self.cells.len() - 1, cpus, is_split: false });
     }
 
-    fn mark_split(&mut self, placed: &[(u16, u16, u16, usize)]) {
+    fn mark_split(&mut self, placed: &[Placed]) {
         let mut part_of_core: Vec<(u16, u16)> =
-            placed.iter().map(|(_, _, core, cpu)| (*core, self.part_of[*cpu])).collect();
+            placed.iter().map(|(.., core, cpu)| (*core, self.part_of[*cpu])).collect();
         part_of_core.sort_unstable();
         part_of_core.dedup();
         for core in part_of_core.chunk_by(|one, other| one.0 == other.0) {
@@ -119,9 +137,18 @@ impl Cells {
         &self.parts
     }
 
-    /// Whether an uncore cache has CPUs of several NUMA nodes.
-    pub fn caches_span_nodes(&self) -> bool {
-        self.caches_span_nodes
+    /// Whether an uncore cache has several cells: CPUs of several NUMA nodes or sockets.
+    pub fn caches_span_cells(&self) -> bool {
+        self.caches_span_cells
+    }
+
+    /// The sockets of the NUMA node at this position: several where one node has all sockets.
+    pub fn sockets_of(&self, node: usize) -> Sockets {
+        self.sockets[node]
+    }
+
+    pub fn nodes_span_sockets(&self) -> bool {
+        self.sockets.iter().any(|sockets| sockets.count_ones() > 1)
     }
 
     /// The cells of the NUMA node at this position.

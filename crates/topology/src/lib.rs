@@ -11,7 +11,7 @@ pub mod model;
 pub mod sysfs;
 mod tally;
 
-pub use cells::{Cell, Cells, Part};
+pub use cells::{Cell, Cells, Part, Sockets};
 pub use model::{
     CacheSize, CoreKind, Cpu, Domain, Facts, MemorySize, NumaNode, OfflineCpu, Sizes, Topology,
     TopologyError,

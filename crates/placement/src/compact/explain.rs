@@ -103,7 +103,7 @@ fn reasons(
     if let Some((cost, second)) = costs {
         let room = if is_strict(request) { " most room for large requests," } else { "" };
         reasons.push(format!(
-            "placement compact: fewest NUMA nodes, then nearest nodes,{room} fewest uncore caches, fewest shared cores, smallest remainders. Chosen: {cost}."
+            "placement compact: fewest NUMA nodes, then fewest sockets, nearest nodes,{room} fewest uncore caches, fewest shared cores, most CPUs of ended init containers, fewest broken cores, smallest remainders. Chosen: {cost}."
         ));
         if let Some(second) = second {
             let why = cost.advantage(&second);

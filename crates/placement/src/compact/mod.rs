@@ -1,14 +1,14 @@
-//! `Compact`: the engine that places every container on the fewest NUMA nodes with room, on the
-//! nearest of these, and in the fewest uncore caches. Of equally good CPUs it takes those that
-//! leave the most to later containers.
+//! `Compact`: the engine that places every container on the fewest NUMA nodes with room, of these on
+//! the fewest sockets and the nearest ones, and in the fewest uncore caches. Of equally good CPUs it
+//! takes those that leave the most to later containers.
 //!
 //! ```text
 //! request ── attempts ── usable CPUs by core, cell and node ── sets of nodes ── caches in them ── cores
 //!            (place)     (view, capacity)                      (affinity, sets)  (search, sums)    (view)
 //! ```
 //!
-//! It counts by *cell*: the CPUs with the same NUMA node and uncore cache ([`Cells`]). The [`cost`]
-//! of a choice is compared field by field, so a node is never traded for a cache. Unlike the
+//! It counts by *cell*: the CPUs with the same NUMA node, uncore cache and socket ([`Cells`]). The
+//! [`cost`] of a choice is compared field by field, so a node is never traded for a cache. Unlike the
 //! kubelet's algorithm, it compares all nodes and caches before it takes a CPU, without any option.
 //!
 //! [`Cells`]: topology::Cells

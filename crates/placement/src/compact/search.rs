@@ -1,13 +1,15 @@
-//! [`search()`]: finds the cheapest way to take CPUs, over sets of NUMA nodes and the caches in
-//! them.
+//! [`search()`]: finds the cheapest NUMA nodes and caches in them to take CPUs of. Which cores of
+//! these is a rule: [`View::take`] follows it, and [`Load::core_cost`] says what it means.
 
 use super::cost::Cost;
-use super::sets::{AddedNodes, NodeBounds, others, sets};
+use super::sets::{ALL_SETS, AddedNodes, NodeBounds, combinations, others, sets};
 use super::sums::Sums;
-use super::view::{Load, View};
-use crate::cores::{CoreSizes, Domains, pick};
+use super::view::{CoreCost, Load, View};
+use crate::combinations::next_combination;
+use crate::cores::{CoreSizes, Domains};
 use cpuset::{CpuSet, NodeSet};
-use topology::Cells;
+use std::cmp::Reverse;
+use topology::Sockets;
 
 /// What a search must find.
 #[derive(Debug, Clone, Copy)]
@@ -24,28 +26,17 @@ pub(super) struct SearchDemand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) cost: Cost,
+    /// The number of CPUs to take.
+    cpus: usize,
     /// The nodes by position, including those of the base.
     pub(super) nodes: NodeSet,
-    takes: Takes,
+    sockets: Sockets,
+    /// The caches by position, in the order in which their CPUs are taken. What is left over is in
+    /// the last ones.
+    caches: Vec<usize>,
 }
 
-/// What a choice takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Takes {
-    /// CPUs by number, from caches whose cores have one size.
-    Counted(Vec<Take>),
-    /// Cores of several sizes.
-    Cores(CpuSet),
-}
-
-/// A number of CPUs to take of a cache, in the cells of the chosen nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Take {
-    uncore: usize,
-    cpus: usize,
-}
-
-/// The part of a cache that is in the current set of nodes.
+/// The part of a cache that is in the current nodes and sockets.
 #[derive(Debug, Clone, Copy)]
 struct CacheLoad {
     uncore: usize,
@@ -56,22 +47,24 @@ struct CacheLoad {
 /// How many parts a node is divided into for [`Cost::room`].
 const EIGHTHS: usize = 8;
 
-pub(super) struct CostSearch<'v, 'm> {
+struct CostSearch<'v, 'm> {
     view: &'v View<'m>,
     demand: SearchDemand,
-    /// The current set of nodes. The next four fields belong to it.
     nodes: NodeSet,
-    distance: u64,
-    /// The number of usable CPUs.
+    sockets: Sockets,
+    /// What the current nodes and sockets cost, whatever is taken of them.
+    cost: Cost,
+    /// The number of usable CPUs of the current nodes.
     free: usize,
-    /// See [`Cost::room`].
-    room: (usize, usize),
-    /// The caches with usable CPUs. Those that the container uses already come first.
+    /// The caches of the current nodes and sockets with usable CPUs. Those that the container uses
+    /// already come first: all of these are in every choice.
     caches: Vec<CacheLoad>,
-    /// CPUs of caches that the container uses already: every choice includes these.
-    takes: Vec<Take>,
-    /// Buffers, to save allocations.
-    numbers: Vec<usize>,
+    /// How many caches the container uses already.
+    held: usize,
+    /// The most CPUs of a cache that the container does not use already.
+    most: usize,
+    /// The current caches by index.
+    chosen: Vec<usize>,
     sums: Sums,
     best: Option<Choice>,
     second: Option<Cost>,
@@ -83,12 +76,13 @@ pub(super) fn search(view: &View<'_>, demand: SearchDemand) -> Option<(Choice, O
         view,
         demand,
         nodes: NodeSet::EMPTY,
-        distance: 0,
+        sockets: Sockets::MAX,
+        cost: Cost::default(),
         free: 0,
-        room: (0, 0),
         caches: Vec::new(),
-        takes: Vec::new(),
-        numbers: Vec::new(),
+        held: 0,
+        most: 0,
+        chosen: Vec::new(),
         sums: Sums::default(),
         best: None,
         second: None,
@@ -112,20 +106,24 @@ impl CostSearch<'_, '_> {
             free += self.view.nodes[next];
             fewest += 1;
         }
+        let cells = self.view.cells;
         // Where cores must add up, a set with enough CPUs may still not hold the request.
         let limited = most_caches < self.view.loads.len() || !self.view.sizes.is_empty();
+        // How many sockets of such nodes are needed is known only after a search in them.
+        let every = limited || cells.nodes_span_sockets();
         let most = (nodes.most - nodes.base.len()).min(others.len());
         // Unless caches span nodes, each added node has another cache.
-        let most = if self.view.cells.caches_span_nodes() { most } else { most.min(most_caches) };
+        let most = if cells.caches_span_cells() { most } else { most.min(most_caches) };
         for size in fewest..=most {
             let mut last = None;
-            // The nearest sets come first, and distance comes before caches in the cost.
-            for candidate in sets(self.view, &nodes, &others, size, n, limited) {
-                if self.best.is_some() && last.is_some_and(|distance| distance < candidate.distance)
-                {
+            // Sets with the fewest sockets and the nearest ones come first, and these come before
+            // caches in the cost.
+            for candidate in sets(self.view, &nodes, &others, size, n, every) {
+                let is_done = last.is_some_and(|spread| spread < candidate.spread());
+                if is_done && self.best.is_some() && !cells.nodes_span_sockets() {
                     break;
                 }
-                last = Some(candidate.distance);
+                last = Some(candidate.spread());
                 self.search_nodes(candidate);
             }
             // More nodes cost more. They help only if the number of caches is limited, or cores
@@ -138,35 +136,45 @@ impl CostSearch<'_, '_> {
 
     fn search_nodes(&mut self, candidate: AddedNodes) {
         self.nodes = candidate.nodes.union(self.demand.nodes.base);
-        self.distance = candidate.distance;
         self.free = self.nodes.iter().map(|node| self.view.nodes[node]).sum();
-        self.room = self.room_taken();
-        self.list_caches();
-        let n = self.demand.cpus;
-        if !self.view.sizes.is_empty() {
-            self.cores_that_add_up();
-            return;
-        }
-        if !self.demand.align {
-            self.fill_remainders(n);
-            return;
-        }
-        let held = self.caches.iter().take_while(|cache| cache.is_held).count();
-        let sum = |count: fn(&Load) -> usize| -> usize {
-            self.caches[..held].iter().map(|cache| count(&cache.load)).sum()
+        self.cost = Cost {
+            nodes: self.nodes.len(),
+            sockets: candidate.sockets,
+            distance: candidate.distance,
+            room: self.room_taken(),
+            ..Cost::default()
         };
-        let free = sum(|load| load.free);
-        let whole = sum(|load| load.whole);
-        if n <= free {
-            self.choose(0, held, n, 0);
-            return;
+        if self.view.cells.nodes_span_sockets() {
+            self.search_sockets();
+        } else {
+            self.search_caches();
         }
-        self.use_held(held, |load| load.free);
-        self.choose(held, self.caches.len(), n - free, held);
-        // Leaving parts of cores in the held caches may share fewer cores.
-        if whole < free {
-            self.use_held(held, |load| load.whole);
-            self.choose(held, self.caches.len(), n - whole, held);
+    }
+
+    /// Searches the fewest sockets of the current nodes that hold the request.
+    fn search_sockets(&mut self) {
+        let held = self.view.held_sockets;
+        let all = self.nodes.iter().map(|node| self.view.cells.sockets_of(node));
+        let others = all.fold(0, |all, sockets| all | sockets) & !held;
+        let others: Vec<Sockets> =
+            (0..Sockets::BITS).map(|at| 1 << at).filter(|socket| others & socket != 0).collect();
+        for size in 0..=others.len() {
+            if size < others.len() && combinations(others.len(), size) > ALL_SETS {
+                continue;
+            }
+            let mut is_found = false;
+            let mut indices: Vec<usize> = (0..size).collect();
+            loop {
+                self.sockets = indices.iter().fold(held, |sockets, &at| sockets | others[at]);
+                self.cost.sockets = self.sockets.count_ones();
+                is_found |= self.search_caches();
+                if !next_combination(&mut indices, others.len()) {
+                    break;
+                }
+            }
+            if is_found {
+                return;
+            }
         }
     }
 
@@ -188,17 +196,57 @@ impl CostSearch<'_, '_> {
         (requests(self.free) - requests(left), node)
     }
 
+    /// Offers the fewest caches of the current nodes and sockets that hold the request, in addition
+    /// to those that the container uses already. Whether any do, or another choice is better than
+    /// all of these.
+    fn search_caches(&mut self) -> bool {
+        self.list_caches();
+        let mut pool = Load::default();
+        self.caches[..self.held].iter().for_each(|cache| pool.add(&cache.load));
+        self.chosen.clear();
+        self.chosen.extend(0..self.held);
+        if !self.demand.align {
+            self.chosen.extend(self.held..self.caches.len());
+            self.caches[self.held..].iter().for_each(|cache| pool.add(&cache.load));
+            self.chosen.sort_by_key(|&at| self.caches[at].load.free);
+            return self.offer(&pool);
+        }
+        let fewest =
+            if self.view.sizes.is_empty() { self.enough(&pool) } else { self.that_add_up() };
+        let Some(fewest) = fewest else { return false };
+        if fewest.len() > self.demand.most_caches {
+            return false;
+        }
+        self.cost.caches = fewest.len();
+        if self.best.as_ref().is_some_and(|best| best.cost < self.cost) {
+            return true;
+        }
+        let mut all = pool;
+        self.caches[self.held..].iter().for_each(|cache| all.add(&cache.load));
+        let others = self.caches[self.held..].iter();
+        self.most = others.map(|cache| cache.load.free).max().unwrap_or(0);
+        let are_few = combinations(self.caches.len() - self.held, fewest.len()) <= ALL_SETS;
+        if are_few && (fewest.len() <= 2 || !all.is_regular()) {
+            self.extend(pool, self.held, fewest.len())
+        } else if self.view.sizes.is_empty() {
+            self.closest(&pool, fewest.len())
+        } else {
+            self.offer_also(pool, &fewest)
+        }
+    }
+
     fn list_caches(&mut self) {
-        let CostSearch { view, caches, .. } = self;
+        let CostSearch { view, caches, sockets, .. } = self;
         caches.clear();
         for node in self.nodes.iter() {
             for at in view.cells.of_node(node) {
                 let load = &view.loads[at];
-                if load.free == 0 {
+                let cell = &view.cells.all()[at];
+                if load.free == 0 || cell.socket & !*sockets != 0 {
                     continue;
                 }
-                let uncore = view.cells.all()[at].uncore;
-                let same = if view.cells.caches_span_nodes() {
+                let uncore = cell.uncore;
+                let same = if view.cells.caches_span_cells() {
                     caches.iter_mut().find(|cache| cache.uncore == uncore)
                 } else {
                     None
@@ -212,248 +260,168 @@ impl CostSearch<'_, '_> {
                 }
             }
         }
+        self.held = 0;
         if !view.held_caches.is_empty() {
-            caches.sort_by_key(|cache| !cache.is_held);
+            // The smallest remainders of the container's own caches are filled first.
+            caches.sort_by_key(|cache| (!cache.is_held, cache.is_held.then_some(cache.load.free)));
+            self.held = caches.iter().filter(|cache| cache.is_held).count();
         }
     }
 
-    /// Takes all that the first `held` caches can give.
-    fn use_held(&mut self, held: usize, count: impl Fn(&Load) -> usize) {
-        self.takes.clear();
-        for cache in &self.caches[..held] {
-            self.takes.push(Take { uncore: cache.uncore, cpus: count(&cache.load) });
+    /// The fewest caches that, in addition to `pool`, have enough CPUs.
+    fn enough(&self, pool: &Load) -> Option<Vec<usize>> {
+        let mut others: Vec<usize> = (self.held..self.caches.len()).collect();
+        others.sort_by_key(|&at| Reverse(self.caches[at].load.free));
+        let mut free = pool.free;
+        let mut fewest = Vec::new();
+        while free < self.demand.cpus {
+            let next = *others.get(fewest.len())?;
+            free += self.caches[next].load.free;
+            fewest.push(next);
         }
+        Some(fewest)
     }
 
-    /// Offers the ways to take `n` CPUs of the fewest caches in a range, in addition to the CPUs of
-    /// the first `held` caches.
-    fn choose(&mut self, from: usize, to: usize, n: usize, held: usize) {
-        if held == 0 {
-            self.takes.clear();
+    /// The fewest caches whose cores add up, in addition to those that the container uses already.
+    fn that_add_up(&self) -> Option<Vec<usize>> {
+        let sizes: Vec<CoreSizes> = (0..self.caches.len()).map(|at| self.core_sizes(at)).collect();
+        let held: Vec<usize> = (0..self.held).collect();
+        let mut others: Vec<usize> = (self.held..self.caches.len()).collect();
+        others.sort_by_key(|&at| self.caches[at].load.free);
+        Domains { sizes: &sizes, n: self.demand.cpus }.first(&held, &others)
+    }
+
+    /// The cores of a cache, given by index, in the current nodes and sockets.
+    fn core_sizes(&self, at: usize) -> CoreSizes {
+        let mut sizes = CoreSizes::default();
+        let cells = cells_of(self.view, self.nodes, self.sockets, self.caches[at].uncore);
+        cells.for_each(|cell| sizes.extend(&self.view.sizes[cell]));
+        sizes
+    }
+
+    /// Offers the current caches with each set of `count` others from index `from` on. `pool` is
+    /// what the current ones have. Whether one of these sets holds the request.
+    fn extend(&mut self, pool: Load, from: usize, count: usize) -> bool {
+        if count == 0 {
+            return self.offer(&pool);
         }
-        self.numbers.clear();
-        self.numbers.extend(self.caches[from..to].iter().map(|cache| cache.load.free));
-        self.numbers.sort_unstable();
-        let mut missing = n;
-        let mut count = 0;
-        while missing > 0 {
-            let Some(most) = self.numbers.pop() else { return };
-            missing = missing.saturating_sub(most);
-            count += 1;
+        if pool.free + count * self.most < self.demand.cpus {
+            return false;
         }
-        // Caches that the container uses already cost nothing.
-        let cost = if to <= from || self.caches[from].is_held { 0 } else { count };
-        if cost > self.demand.most_caches || self.is_hopeless(cost) {
-            return;
+        let mut is_found = false;
+        for at in from..=self.caches.len() - count {
+            let mut pool = pool;
+            pool.add(&self.caches[at].load);
+            self.chosen.push(at);
+            is_found |= self.extend(pool, at + 1, count - 1);
+            self.chosen.pop();
         }
-        match count {
-            // `n` is 0: the pod holds all CPUs that its affinity is chosen for.
-            0 => self.offer(cost, &[]),
-            1 => self.one_of(from, to, n, cost),
-            2 => self.two_of(from, to, n, cost),
-            _ => {
-                self.several_of(from, to, n, count, cost, |load| load.whole);
-                self.several_of(from, to, n, count, cost, |load| load.free);
+        is_found
+    }
+
+    /// Offers the `count` caches whose CPUs come closest to the request, and those whose whole cores
+    /// do.
+    fn closest(&mut self, pool: &Load, count: usize) -> bool {
+        let mut is_found = false;
+        for cpus in [|load: &Load| load.whole, |load: &Load| load.free] {
+            let others = self.caches[self.held..].iter();
+            let numbers: Vec<usize> = others.map(|cache| cpus(&cache.load)).collect();
+            let needed = self.demand.cpus.saturating_sub(cpus(pool));
+            if let Some((_, mut chosen)) = self.sums.least(&numbers, count, needed) {
+                // What is left over stays in the largest.
+                chosen.sort_unstable_by_key(|&at| (numbers[at], Reverse(at)));
+                let chosen: Vec<usize> = chosen.into_iter().map(|at| self.held + at).collect();
+                is_found |= self.offer_also(*pool, &chosen);
             }
         }
+        is_found
     }
 
-    fn is_hopeless(&self, caches: usize) -> bool {
-        let cost = Cost::at_least(self.nodes.len(), self.distance, self.room, caches);
-        self.best.as_ref().is_some_and(|best| best.cost < cost)
+    /// Offers the current caches with these others. `pool` is what the current ones have.
+    fn offer_also(&mut self, mut pool: Load, others: &[usize]) -> bool {
+        let current = self.chosen.len();
+        self.chosen.extend(others);
+        others.iter().for_each(|&at| pool.add(&self.caches[at].load));
+        let is_found = self.offer(&pool);
+        self.chosen.truncate(current);
+        is_found
     }
 
-    fn one_of(&mut self, from: usize, to: usize, n: usize, cost: usize) {
-        for at in from..to {
-            if n <= self.caches[at].load.free {
-                self.offer(cost, &[(at, n)]);
-            }
+    /// Keeps the current caches, which have `pool`, if they are the cheapest so far. Whether they
+    /// hold the request.
+    fn offer(&mut self, pool: &Load) -> bool {
+        let n = self.demand.cpus;
+        if pool.free < n || !self.adds_up() {
+            return false;
         }
-    }
-
-    /// All of one cache, and the rest from another.
-    fn two_of(&mut self, from: usize, to: usize, n: usize, cost: usize) {
-        for first in from..to {
-            let whole = self.caches[first].load.free;
-            for second in from..to {
-                if second != first && n > whole && n - whole <= self.caches[second].load.free {
-                    self.offer(cost, &[(first, whole), (second, n - whole)]);
+        let core_cost =
+            if self.view.sizes.is_empty() { pool.core_cost(n) } else { CoreCost::default() };
+        let cost = Cost {
+            shared_cores: core_cost.shared,
+            not_reused: n - pool.reusable.min(n),
+            broken_cores: core_cost.broken,
+            potential: 20 * (pool.free - n) + self.free,
+            ..self.cost
+        };
+        match &self.best {
+            Some(best) if best.cost <= cost => {
+                let is_second = self.second.is_none_or(|second| cost < second);
+                if is_second && !(best.cost == cost && self.is_current(best)) {
+                    self.second = Some(cost);
                 }
             }
-        }
-    }
-
-    /// The `count` caches whose CPUs come closest to `n`. What is left over stays in the largest.
-    fn several_of(
-        &mut self,
-        from: usize,
-        to: usize,
-        n: usize,
-        count: usize,
-        cost: usize,
-        cpus: impl Fn(&Load) -> usize,
-    ) {
-        self.numbers.clear();
-        self.numbers.extend(self.caches[from..to].iter().map(|cache| cpus(&cache.load)));
-        let Some((sum, chosen)) = self.sums.least(&self.numbers, count, n) else { return };
-        let numbers = &self.numbers;
-        let Some(largest) = chosen.iter().copied().max_by_key(|&at| numbers[at]) else { return };
-        let mut over = sum - n;
-        let mut takes = Vec::with_capacity(count);
-        for at in chosen.into_iter().filter(|&at| at != largest).chain([largest]) {
-            let spared = if at == largest { over.min(numbers[at]) } else { 0 };
-            over -= spared;
-            takes.push((from + at, numbers[at] - spared));
-        }
-        self.offer(cost, &takes);
-    }
-
-    /// Takes the caches with the fewest free CPUs first.
-    fn fill_remainders(&mut self, n: usize) {
-        self.takes.clear();
-        let mut order: Vec<usize> = (0..self.caches.len()).collect();
-        order.sort_by_key(|&at| self.caches[at].load.free);
-        let mut left = n;
-        let mut takes = Vec::new();
-        for at in order {
-            let taken = left.min(self.caches[at].load.free);
-            left -= taken;
-            if taken > 0 {
-                takes.push((at, taken));
+            _ => {
+                let caches = self.chosen.iter().map(|&at| self.caches[at].uncore).collect();
+                let CostSearch { nodes, sockets, .. } = *self;
+                let better = Choice { cost, cpus: n, nodes, sockets, caches };
+                self.second = self.best.replace(better).map(|previous| previous.cost);
             }
         }
-        if left == 0 {
-            self.offer(0, &takes);
-        }
+        true
     }
 
-    /// Offers the fewest caches of the current nodes whose cores add up, in addition to those that
-    /// the container uses already; of these the ones with the fewest CPUs.
-    fn cores_that_add_up(&mut self) {
-        let CostSearch { view, demand, nodes, caches, .. } = self;
-        let cells = view.cells;
-        let cells_of = |uncore: usize| {
-            let all = nodes.iter().flat_map(|node| cells.of_node(node));
-            all.filter(move |&at| cells.all()[at].uncore == uncore)
-        };
-        let sizes: Vec<CoreSizes> = caches
-            .iter()
-            .map(|cache| {
-                let mut sizes = CoreSizes::default();
-                cells_of(cache.uncore).for_each(|cell| sizes.extend(&view.sizes[cell]));
-                sizes
-            })
-            .collect();
-        let (held, mut others): (Vec<usize>, Vec<usize>) =
-            (0..caches.len()).partition(|&at| caches[at].is_held);
-        others.sort_by_key(|&at| caches[at].load.free);
-        if demand.align {
-            let domains = Domains { sizes: &sizes, n: demand.cpus };
-            let Some(fewest) = domains.first(&held, &others) else { return };
-            others = fewest;
+    /// Whether the cores of the current caches add up to the request, if only whole ones are used.
+    fn adds_up(&self) -> bool {
+        if self.view.sizes.is_empty() {
+            return true;
         }
-        let cost = if demand.align { others.len() } else { 0 };
-        if cost > demand.most_caches {
-            return;
-        }
-        let chosen: Vec<&CacheLoad> = held.iter().chain(&others).map(|&at| &caches[at]).collect();
-        let cores = chosen.iter().flat_map(|cache| cells_of(cache.uncore));
-        let cores: Vec<CpuSet> = cores.flat_map(|cell| view.cores_of(cell)).collect();
-        let Some(cpus) = pick(&cores, demand.cpus) else { return };
-        let free: usize = chosen.iter().map(|cache| cache.load.free).sum();
-        let mut cost = Cost::at_least(self.nodes.len(), self.distance, self.room, cost);
-        cost.not_reused = (cpus - view.reusable).len();
-        cost.potential = 20 * (free - cpus.len()) + self.free;
-        if !self.is_beaten(cost) {
-            self.replace(cost, Takes::Cores(cpus));
-        }
+        let mut all = CoreSizes::default();
+        self.chosen.iter().for_each(|&at| all.extend(&self.core_sizes(at)));
+        all.add_up_to(self.demand.cpus)
     }
 
-    /// Keeps a choice if it is the cheapest so far: numbers of CPUs of caches, by index, in
-    /// addition to `self.takes`.
-    fn offer(&mut self, caches: usize, takes: &[(usize, usize)]) {
-        let mut cost = Cost::at_least(self.nodes.len(), self.distance, self.room, caches);
-        let mut reused = 0;
-        let mut left_over = 0;
-        for &(at, cpus) in takes {
-            let load = &self.caches[at].load;
-            cost.shared_cores += load.shared(cpus);
-            cost.broken_cores += usize::from(load.breaks_a_core(cpus));
-            left_over += load.free - cpus;
-            reused += load.reusable.min(cpus);
-        }
-        for taken in &self.takes {
-            let cache = self.caches.iter().find(|cache| cache.uncore == taken.uncore);
-            if let Some(CacheLoad { load, .. }) = cache {
-                cost.shared_cores += load.shared(taken.cpus);
-                reused += load.reusable.min(taken.cpus);
-            }
-        }
-        cost.not_reused = self.demand.cpus.saturating_sub(reused);
-        // Remainders of caches count far more than free CPUs of nodes: on the churn benchmark this
-        // weight aligned slightly more containers than others.
-        cost.potential = 20 * left_over + self.free;
-        let is_repeated = |best: &Choice| match &best.takes {
-            Takes::Counted(best) => takes
-                .iter()
-                .all(|&(at, cpus)| best.contains(&Take { uncore: self.caches[at].uncore, cpus })),
-            Takes::Cores(_) => false,
-        };
-        let is_known = self.is_equal(cost) && self.best.as_ref().is_some_and(is_repeated);
-        if is_known || self.is_beaten(cost) {
-            return;
-        }
-        let mut all = self.takes.clone();
-        all.extend(takes.iter().map(|&(at, cpus)| Take { uncore: self.caches[at].uncore, cpus }));
-        self.replace(cost, Takes::Counted(all));
+    fn is_current(&self, choice: &Choice) -> bool {
+        let chosen = self.chosen.iter().map(|&at| self.caches[at].uncore);
+        choice.nodes == self.nodes && chosen.eq(choice.caches.iter().copied())
     }
+}
 
-    /// Whether the cheapest choice so far has this cost, and the current nodes.
-    fn is_equal(&self, cost: Cost) -> bool {
-        self.best.as_ref().is_some_and(|best| best.cost == cost && best.nodes == self.nodes)
-    }
-
-    /// Whether another choice is as cheap; this one is then the second-best, unless others are.
-    fn is_beaten(&mut self, cost: Cost) -> bool {
-        let is_beaten = self.best.as_ref().is_some_and(|best| best.cost <= cost);
-        if is_beaten {
-            self.second = Some(self.second.map_or(cost, |second| second.min(cost)));
-        }
-        is_beaten
-    }
-
-    fn replace(&mut self, cost: Cost, takes: Takes) {
-        let previous = self.best.replace(Choice { cost, nodes: self.nodes, takes });
-        self.second = previous.map(|previous| previous.cost);
-    }
+/// The cells of a cache in some nodes and sockets.
+fn cells_of<'v>(
+    view: &'v View<'_>,
+    nodes: NodeSet,
+    sockets: Sockets,
+    uncore: usize,
+) -> impl Iterator<Item = usize> + 'v {
+    let cells = view.cells;
+    let all = nodes.iter().flat_map(|node| cells.of_node(node));
+    all.filter(move |&at| {
+        let cell = &cells.all()[at];
+        cell.uncore == uncore && cell.socket & !sockets == 0
+    })
 }
 
 impl Choice {
     /// Adds the chosen CPUs to `cpus`.
     pub(super) fn take(&self, view: &View<'_>, cpus: &mut CpuSet) {
-        match &self.takes {
-            Takes::Counted(takes) => {
-                takes.iter().for_each(|take| self.take_of(view, *take, cpus));
-            }
-            Takes::Cores(cores) => *cpus |= *cores,
+        let mut cells = Vec::new();
+        for &uncore in &self.caches {
+            let first = cells.len();
+            cells.extend(cells_of(view, self.nodes, self.sockets, uncore));
+            // The smallest cells first, so that what is left over is in one cell.
+            cells[first..].sort_by_key(|&cell| view.loads[cell].free);
         }
-    }
-
-    /// Takes the smallest cells of the cache first, so that what is left over is in one cell.
-    fn take_of(&self, view: &View<'_>, take: Take, cpus: &mut CpuSet) {
-        let cells: &Cells = view.cells;
-        let mut of_cache: Vec<usize> = Vec::new();
-        for node in self.nodes.iter() {
-            of_cache
-                .extend(cells.of_node(node).filter(|&at| cells.all()[at].uncore == take.uncore));
-        }
-        of_cache.sort_by_key(|&at| view.loads[at].free);
-        let mut left = take.cpus;
-        for at in of_cache {
-            let part = left.min(view.loads[at].free);
-            left -= part;
-            let short = view.take(at, part, cpus);
-            debug_assert_eq!(short, 0, "cores of one size add up");
-        }
+        let is_taken = view.take(&cells, self.cpus, cpus);
+        debug_assert!(is_taken, "the chosen caches hold the request");
     }
 }

@@ -3,11 +3,14 @@
 use super::view::View;
 use cpuset::NodeSet;
 use std::collections::BinaryHeap;
+use topology::Sockets;
 
-/// If no more sets of one size exist, all are compared; otherwise sets are grown from single nodes.
-const ALL_SETS: usize = 1200;
-/// The most equally near sets that are compared: those with the fewest usable CPUs.
-const EQUAL_SETS: usize = 24;
+/// If no more sets of one size exist, all are compared: of nodes, of a node's sockets, and of
+/// caches. Otherwise sets of nodes are grown from single nodes.
+pub(super) const ALL_SETS: usize = 1200;
+/// The most equally near sets that are compared: those with the fewest usable CPUs. These are all
+/// sets of up to eight nodes.
+const EQUAL_SETS: usize = 70;
 
 /// The number of nodes in all grown sets together. It limits the work.
 const GROWTH: usize = 256;
@@ -39,10 +42,21 @@ impl NodeBounds {
 /// Nodes that are added to the base. The order of the fields makes the cheapest set the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct AddedNodes {
+    /// The number of sockets in `mask`.
+    pub(super) sockets: u32,
     /// The sum over all pairs of nodes, and from each node to the base and the devices.
     pub(super) distance: u64,
     pub(super) free: usize,
     pub(super) nodes: NodeSet,
+    /// Their sockets and those of the base.
+    mask: Sockets,
+}
+
+impl AddedNodes {
+    /// What makes a set better than any other set whose CPUs have more of it.
+    pub(super) fn spread(&self) -> (u32, u64) {
+        (self.sockets, self.distance)
+    }
 }
 
 /// The nodes that can be added to the base, those with the most usable CPUs first.
@@ -69,7 +83,7 @@ pub(super) fn sets(
     // Single nodes are few enough.
     let limited = !every && size > 1;
     let mut search = SetSearch { view, nodes, others, needed, limited, sets: BinaryHeap::new() };
-    let none = AddedNodes { distance: 0, free: 0, nodes: NodeSet::EMPTY };
+    let none = search.none();
     if combinations(others.len(), size) <= ALL_SETS {
         search.extend(none, 0, size);
     } else {
@@ -115,26 +129,39 @@ impl SetSearch<'_, '_> {
                 return;
             }
             let next = self.with(set, self.others[at]);
-            if self.limited && self.sets.peek().is_some_and(|set| set.distance < next.distance) {
+            if self.limited && self.sets.peek().is_some_and(|set| set.spread() < next.spread()) {
                 continue;
             }
             self.extend(next, at + 1, left - 1);
         }
     }
 
+    fn none(&self) -> AddedNodes {
+        let mask = self.sockets(self.nodes.base);
+        let sockets = mask.count_ones();
+        AddedNodes { sockets, distance: 0, free: 0, nodes: NodeSet::EMPTY, mask }
+    }
+
     fn with(&self, set: AddedNodes, node: usize) -> AddedNodes {
+        let mask = set.mask | self.view.cells.sockets_of(node);
         AddedNodes {
+            sockets: mask.count_ones(),
             distance: set.distance + self.distance(node, set.nodes),
             free: set.free + self.view.nodes[node],
             nodes: set.nodes.union(NodeSet::of(node)),
+            mask,
         }
+    }
+
+    fn sockets(&self, nodes: NodeSet) -> Sockets {
+        nodes.iter().fold(0, |sockets, node| sockets | self.view.cells.sockets_of(node))
     }
 
     fn offer(&mut self, set: AddedNodes) {
         if self.limited {
             match self.sets.peek() {
-                Some(worst) if worst.distance < set.distance => return,
-                Some(worst) if set.distance < worst.distance => self.sets.clear(),
+                Some(worst) if worst.spread() < set.spread() => return,
+                Some(worst) if set.spread() < worst.spread() => self.sets.clear(),
                 Some(worst) if self.sets.len() == EQUAL_SETS && set > *worst => return,
                 _ => {}
             }
@@ -155,13 +182,14 @@ impl SetSearch<'_, '_> {
         to(set) + to(base) + if near.is_empty() { 0 } else { to(near) }
     }
 
-    /// Grows a set from `start`: repeatedly adds the node that is nearest to the set and with which
-    /// the set can still get room for the request.
+    /// Grows a set from `start`: repeatedly adds the node with the fewest sockets more, of these the
+    /// one that is nearest to the set, with which the set can still get room for the request.
     fn grow(&self, start: usize, size: usize) -> Vec<usize> {
         let others = self.others;
         let mut set = vec![start];
         let mut chosen = NodeSet::of(start);
         let mut free = self.view.nodes[start];
+        let mut sockets = self.sockets(chosen.union(self.nodes.base));
         let mut distances: Vec<u64> =
             others.iter().map(|&node| self.distance(node, NodeSet::of(start))).collect();
         while set.len() < size {
@@ -177,13 +205,15 @@ impl SetSearch<'_, '_> {
             };
             let open = others.iter().zip(&distances);
             let open = open.filter(|&(&node, _)| !chosen.contains(node) && fits(node));
-            let Some((&next, _)) =
-                open.min_by_key(|&(node, distance)| (*distance, self.view.nodes[*node]))
+            let more = |node: usize| (self.view.cells.sockets_of(node) & !sockets).count_ones();
+            let Some((&next, _)) = open
+                .min_by_key(|&(node, distance)| (more(*node), *distance, self.view.nodes[*node]))
             else {
                 break;
             };
             free += self.view.nodes[next];
             set.push(next);
+            sockets |= self.view.cells.sockets_of(next);
             chosen = chosen.union(NodeSet::of(next));
             for (distance, &node) in distances.iter_mut().zip(others) {
                 *distance += u64::from(self.view.cells.distance(node, next));
@@ -193,8 +223,8 @@ impl SetSearch<'_, '_> {
     }
 }
 
-/// How many sets of `size` there are; if more than [`ALL_SETS`], some number above it.
-fn combinations(of: usize, size: usize) -> usize {
+/// How many sets of `size` of so many there are; if more than [`ALL_SETS`], some number above it.
+pub(super) fn combinations(of: usize, size: usize) -> usize {
     let mut count = 1;
     for at in 0..size.min(of - size.min(of)) {
         count = count * (of - at) / (at + 1);

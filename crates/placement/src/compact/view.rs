@@ -5,7 +5,8 @@
 
 use crate::cores::{CoreSizes, pick};
 use cpuset::{CpuSet, MAX_NODES, NodeSet};
-use topology::{Cells, Topology};
+use std::cmp::Reverse;
+use topology::{Cells, Sockets, Topology};
 
 /// The cores whose CPUs are usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,24 +18,41 @@ pub(crate) enum Cores {
     OneCpu,
 }
 
-/// The most CPUs of a core that [`Load::partial`] distinguishes.
+/// The most CPUs of a core that [`Load`] tells apart.
 const MAX_THREADS: usize = 8;
 
-/// The usable CPUs of a cell, or of all cells of a cache.
+/// How many cores have 1, 2 ... usable CPUs.
+type Counts = [u16; MAX_THREADS];
+
+/// The usable CPUs of a cell, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// All usable CPUs.
     pub(super) free: usize,
-    /// Usable CPUs of whole cores: no other container has a CPU of these.
+    /// Usable CPUs of whole cores: no container has a CPU of these.
     pub(super) whole: usize,
-    /// How many cores that are shared with others have 1, 2 ... usable CPUs.
-    partial: [u16; MAX_THREADS],
-    /// The most usable CPUs of a core.
-    per_core: usize,
-    /// The fewest usable CPUs of a whole core.
+    /// The fewest and the most CPUs of a whole core.
     smallest: usize,
+    largest: usize,
+    whole_cores: Counts,
+    /// Cores that are shared with others.
+    shared_cores: Counts,
+    /// Cores of which the container holds a part, and nobody else.
+    own_cores: Counts,
+    /// Usable CPUs of cores of which both the container and others hold a part.
+    own_shared: usize,
     /// CPUs of ended containers of the pod.
     pub(super) reusable: usize,
+}
+
+/// What taking CPUs means for cores.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CoreCost {
+    /// Cores on which other containers then run or could run, without those that the container
+    /// shares anyway.
+    pub(super) shared: usize,
+    /// Whole cores of which only a part is taken.
+    pub(super) broken: usize,
 }
 
 impl Load {
@@ -45,43 +63,85 @@ impl Load {
         }
         self.free += other.free;
         self.whole += other.whole;
-        self.per_core = self.per_core.max(other.per_core);
+        self.largest = self.largest.max(other.largest);
+        self.own_shared += other.own_shared;
         self.reusable += other.reusable;
-        for (one, other) in self.partial.iter_mut().zip(other.partial) {
-            *one += other;
-        }
+        add_counts(&mut self.whole_cores, other.whole_cores);
+        add_counts(&mut self.shared_cores, other.shared_cores);
+        add_counts(&mut self.own_cores, other.own_cores);
     }
 
-    fn add_part(&mut self, free: usize, is_whole: bool) {
+    fn add_part(&mut self, free: usize, core_use: CoreUse) {
         self.free += free;
-        self.per_core = self.per_core.max(free);
-        if is_whole {
-            self.smallest = if self.whole == 0 { free } else { self.smallest.min(free) };
-            self.whole += free;
-        } else {
-            self.partial[free.min(MAX_THREADS) - 1] += 1;
+        let size = free.min(MAX_THREADS) - 1;
+        match core_use {
+            CoreUse::Own => self.own_cores[size] += 1,
+            CoreUse::OwnShared => self.own_shared += free,
+            CoreUse::Partial => self.shared_cores[size] += 1,
+            CoreUse::Reusable | CoreUse::Whole => {
+                self.smallest = if self.whole == 0 { free } else { self.smallest.min(free) };
+                self.largest = self.largest.max(free);
+                self.whole += free;
+                self.whole_cores[size] += 1;
+            }
         }
     }
 
-    /// On how many cores other containers could run if `n` CPUs were taken from here.
-    pub(super) fn shared(&self, n: usize) -> usize {
-        if n <= self.whole {
-            return usize::from(!n.is_multiple_of(self.per_core.max(1)));
+    /// Whether all of these are whole cores of one size, so that all sets of them with the same
+    /// number of CPUs are equally good.
+    pub(super) fn is_regular(&self) -> bool {
+        self.free == self.whole && self.smallest == self.largest && self.reusable == 0
+    }
+
+    /// How many of `n` CPUs are taken as whole cores: the most that these add up to.
+    fn in_whole_cores(&self, n: usize) -> usize {
+        if n >= self.whole {
+            return self.whole;
         }
-        let mut left = n - self.whole;
+        if self.smallest == self.largest {
+            return n - n % self.largest;
+        }
+        let mut sizes = CoreSizes::default();
+        for (size, count) in (1..).zip(self.whole_cores) {
+            sizes.add(size, count.into());
+        }
+        sizes.most_up_to(n)
+    }
+
+    /// What [`View::take`] of `n` CPUs of these means for cores. No way to take them shares fewer,
+    /// and none that shares as few breaks fewer, if the container holds none.
+    pub(super) fn core_cost(&self, n: usize) -> CoreCost {
+        let mut left = n;
+        for (size, count) in (1..).zip(self.own_cores) {
+            let taken = usize::from(count).min(left / size);
+            left -= taken * size;
+            if taken < count.into() {
+                let own: usize = self.own_cores[size - 1..].iter().map(|&n| usize::from(n)).sum();
+                return CoreCost { shared: own - taken, broken: 0 };
+            }
+        }
+        let whole = self.in_whole_cores(left);
+        left = (left - whole).saturating_sub(self.own_shared);
+        if left == 0 {
+            return CoreCost::default();
+        }
+        if whole < self.whole {
+            let is_broken = self.shared_cores.iter().skip(left - 1).all(|&cores| cores == 0);
+            return CoreCost { shared: 1, broken: is_broken.into() };
+        }
         let mut shared = 0;
         for free in (1..=MAX_THREADS).rev() {
-            let cores = usize::from(self.partial[free - 1]).min(left.div_ceil(free));
+            let cores = usize::from(self.shared_cores[free - 1]).min(left.div_ceil(free));
             shared += cores;
             left = left.saturating_sub(cores * free);
         }
-        shared
+        CoreCost { shared, broken: 0 }
     }
+}
 
-    /// Whether taking `n` CPUs from here uses only a part of a whole core.
-    pub(super) fn breaks_a_core(&self, n: usize) -> bool {
-        let odd = n % self.per_core.max(1);
-        n < self.whole && odd > 0 && self.partial.iter().skip(odd - 1).all(|&cores| cores == 0)
+fn add_counts(counts: &mut Counts, others: Counts) {
+    for (one, other) in counts.iter_mut().zip(others) {
+        *one += other;
     }
 }
 
@@ -100,6 +160,7 @@ pub(super) struct View<'m> {
     pub(super) nodes: Vec<usize>,
     /// The nodes of held CPUs, by position.
     pub(super) held_nodes: NodeSet,
+    pub(super) held_sockets: Sockets,
     /// The caches of held CPUs, by position.
     pub(super) held_caches: Vec<usize>,
     /// The number of usable CPUs.
@@ -131,6 +192,7 @@ impl<'m> View<'m> {
             loads: vec![Load::default(); cells.all().len()],
             nodes: vec![0; machine.nodes().len()],
             held_nodes: NodeSet::EMPTY,
+            held_sockets: 0,
             held_caches: Vec::new(),
             total: 0,
             sizes: Vec::new(),
@@ -141,7 +203,8 @@ impl<'m> View<'m> {
         view.sizes = view.core_sizes();
         if !reusable.is_empty() {
             let parts = reusable.iter().filter(|cpu| usable.contains(*cpu));
-            for part in parts.filter_map(|cpu| cells.part_of(cpu)) {
+            let parts = parts.filter_map(|cpu| cells.part_of(cpu));
+            for part in parts.filter(|&part| view.free[part] > 0) {
                 view.loads[cells.parts()[part].cell].reusable += 1;
             }
         }
@@ -169,11 +232,12 @@ impl<'m> View<'m> {
             };
             self.free[part] = free as u16;
             if free > 0 {
-                load.add_part(free, is_whole);
+                load.add_part(free, CoreUse::of(held > 0, is_whole));
             }
         }
         if holds {
             self.held_nodes = self.held_nodes.union(NodeSet::of(cell.node));
+            self.held_sockets |= cell.socket;
             if !self.held_caches.contains(&cell.uncore) {
                 self.held_caches.push(cell.uncore);
             }
@@ -190,7 +254,9 @@ impl<'m> View<'m> {
         }
         let mut loads = self.loads.iter().filter(|load| load.free > 0);
         let first = loads.next().map_or(0, |load| load.smallest);
-        let is_equal = |load: &Load| load.smallest == first && load.per_core == first;
+        let is_equal = |load: &Load| {
+            load.smallest == first && load.largest == first && load.free == load.whole
+        };
         if self.loads.iter().all(|load| load.free == 0 || is_equal(load)) {
             return Vec::new();
         }
@@ -202,7 +268,7 @@ impl<'m> View<'m> {
 
     /// Whether `n` of the usable CPUs can be taken: with whole cores, whether these add up.
     pub(super) fn can_give(&self, n: usize) -> bool {
-        let Some(size) = self.loads.iter().find(|load| load.free > 0).map(|load| load.per_core)
+        let Some(size) = self.loads.iter().find(|load| load.free > 0).map(|load| load.largest)
         else {
             return n == 0;
         };
@@ -223,11 +289,13 @@ impl<'m> View<'m> {
         let mut parts: Vec<usize> =
             self.cells.all()[cell].parts.clone().filter(|&part| self.free[part] > 0).collect();
         parts.sort_by_key(|&part| self.core_use(part));
-        parts.into_iter().map(move |part| {
-            let mut cpus = CpuSet::EMPTY;
-            self.take_part(part, usize::MAX, &mut cpus);
-            cpus
-        })
+        parts.into_iter().map(move |part| self.usable_of(part))
+    }
+
+    fn usable_of(&self, part: usize) -> CpuSet {
+        let mut cpus = CpuSet::EMPTY;
+        self.take_part(part, usize::MAX, &mut cpus);
+        cpus
     }
 
     /// The usable CPUs, without those of cores that may not be used.
@@ -240,18 +308,11 @@ impl<'m> View<'m> {
         (0..self.loads.len()).flat_map(|cell| self.cores_of(cell))
     }
 
-    /// Adds `n` usable CPUs to `cpus`, of one cell after the other. `false` if there are too few, or
-    /// cores do not add up.
+    /// Adds `n` usable CPUs to `cpus`, wherever they are. `false` if there are too few, or cores do
+    /// not add up.
     pub(super) fn take_anywhere(&self, n: usize, cpus: &mut CpuSet) -> bool {
-        if !self.can_give(n) {
-            return false;
-        }
-        if self.sizes.is_empty() {
-            (0..self.loads.len()).fold(n, |left, cell| self.take(cell, left, cpus)) == 0
-        } else {
-            let cores: Vec<CpuSet> = self.usable_cores().collect();
-            pick(&cores, n).map(|picked| *cpus |= picked).is_some()
-        }
+        let all: Vec<usize> = (0..self.loads.len()).collect();
+        self.can_give(n) && self.take(&all, n, cpus)
     }
 
     /// This view, but a request that is no multiple of a core's CPUs may use a part of a core.
@@ -268,44 +329,70 @@ impl<'m> View<'m> {
         (0..self.nodes.len().min(MAX_NODES)).collect()
     }
 
-    /// Adds `n` CPUs of a cell to `cpus`, or all if it has fewer. The order is: cores that the
+    /// Adds `n` CPUs of these cells to `cpus`, of the first ones first. The order is: cores that the
     /// container holds a part of; then whole cores; then, for a rest smaller than a core, a core
     /// with exactly that many CPUs, otherwise the one with the smallest remainder.
     ///
-    /// Returns how many it could not add.
-    pub(super) fn take(&self, cell: usize, n: usize, cpus: &mut CpuSet) -> usize {
-        let mut left = n.min(self.loads[cell].free);
-        let short = n - left;
-        for core_use in [CoreUse::Held, CoreUse::Reusable, CoreUse::Whole] {
-            self.take_whole(cell, core_use, &mut left, cpus);
+    /// `false` if there are too few, or cores do not add up.
+    pub(super) fn take(&self, cells: &[usize], n: usize, cpus: &mut CpuSet) -> bool {
+        if !self.sizes.is_empty() {
+            let cores: Vec<CpuSet> = cells.iter().flat_map(|&cell| self.cores_of(cell)).collect();
+            return pick(&cores, n).map(|picked| *cpus |= picked).is_some();
         }
+        let mut load = Load::default();
+        cells.iter().for_each(|&cell| load.add(&self.loads[cell]));
+        let parts = cells.iter().flat_map(|&cell| self.cells.all()[cell].parts.clone());
+        let parts: Vec<usize> = parts.filter(|&part| self.free[part] > 0).collect();
+        let mut left = n - self.take_own(&parts, n, CoreUse::Own, cpus);
+        left -= self.take_whole(&parts, &load, load.in_whole_cores(left), cpus);
+        left -= self.take_own(&parts, left, CoreUse::OwnShared, cpus);
         while left > 0 {
-            let Some(part) = self.next_part(cell, left, cpus) else { break };
+            let Some(part) = self.next_part(&parts, left, cpus) else { return false };
             left -= self.take_part(part, left, cpus);
         }
-        short + left
+        true
     }
 
-    fn take_whole(&self, cell: usize, core_use: CoreUse, left: &mut usize, cpus: &mut CpuSet) {
-        let skip = match core_use {
-            CoreUse::Held => self.held.is_empty(),
-            CoreUse::Reusable => self.loads[cell].reusable == 0,
-            CoreUse::Whole | CoreUse::Partial => false,
-        };
-        if skip || *left == 0 {
-            return;
+    /// Takes up to `n` CPUs of cores that the container holds a part of, as many cores as possible.
+    fn take_own(&self, parts: &[usize], n: usize, core_use: CoreUse, cpus: &mut CpuSet) -> usize {
+        if self.held.is_empty() {
+            return 0;
         }
-        // Where cores are of several sizes, the largest come first, so that smaller ones can fill
-        // up.
-        let Load { smallest, per_core, .. } = self.loads[cell];
-        for size in (smallest.max(1)..=per_core).rev() {
-            for part in self.cells.all()[cell].parts.clone() {
-                let is_next = usize::from(self.free[part]) == size && size <= *left;
-                if is_next && self.core_use(part) == core_use && !self.is_taken(part, cpus) {
-                    *left -= self.take_part(part, size, cpus);
+        let own = parts.iter().copied().filter(|&part| self.core_use(part) == core_use);
+        let mut own: Vec<usize> = own.collect();
+        own.sort_by_key(|&part| self.free[part]);
+        own.into_iter().fold(0, |taken, part| taken + self.take_part(part, n - taken, cpus))
+    }
+
+    /// Takes whole cores that add up to `n` CPUs: those that the pod holds anyway first.
+    fn take_whole(&self, parts: &[usize], load: &Load, n: usize, cpus: &mut CpuSet) -> usize {
+        let mut left = n;
+        if n < load.whole && load.smallest < load.largest {
+            let is_whole = |&part: &usize| self.core_use(part) >= CoreUse::Reusable;
+            let mut whole: Vec<usize> = parts.iter().copied().filter(is_whole).collect();
+            whole.sort_by_key(|&part| (self.core_use(part), Reverse(self.free[part])));
+            let cores: Vec<CpuSet> = whole.into_iter().map(|part| self.usable_of(part)).collect();
+            return pick(&cores, n).map_or(0, |picked| {
+                *cpus |= picked;
+                n
+            });
+        }
+        let uses: &[CoreUse] = if load.reusable > 0 {
+            &[CoreUse::Reusable, CoreUse::Whole]
+        } else {
+            &[CoreUse::Whole]
+        };
+        for core_use in uses {
+            for &part in parts {
+                if left == 0 {
+                    return n;
+                }
+                if self.core_use(part) == *core_use {
+                    left -= self.take_part(part, left, cpus);
                 }
             }
         }
+        n - left
     }
 
     /// How many CPUs of a part the container holds.
@@ -315,30 +402,26 @@ impl<'m> View<'m> {
 
     fn core_use(&self, part: usize) -> CoreUse {
         let held = self.held_in(part);
-        let whole = self.cores == Cores::OneCpu
+        let is_whole = self.cores == Cores::OneCpu
             || usize::from(self.free[part]) + held == self.cells.cpus_of(part).len();
-        match (held > 0, whole) {
-            (true, _) => CoreUse::Held,
-            (false, false) => CoreUse::Partial,
-            (false, true) if self.first(part).is_some_and(|cpu| self.reusable.contains(cpu)) => {
-                CoreUse::Reusable
-            }
-            (false, true) => CoreUse::Whole,
+        let is_reusable = || self.first(part).is_some_and(|cpu| self.reusable.contains(cpu));
+        match CoreUse::of(held > 0, is_whole) {
+            CoreUse::Whole if is_reusable() => CoreUse::Reusable,
+            other => other,
         }
     }
 
     /// The part from which to take the rest of a request.
-    fn next_part(&self, cell: usize, left: usize, cpus: &CpuSet) -> Option<usize> {
+    fn next_part(&self, parts: &[usize], left: usize, cpus: &CpuSet) -> Option<usize> {
         if self.cores == Cores::Whole {
             return None;
         }
-        let parts = self.cells.all()[cell].parts.clone();
-        let open = parts.filter(|&part| self.free[part] > 0 && !self.is_taken(part, cpus));
+        let open = parts.iter().copied().filter(|&part| !self.is_taken(part, cpus));
         open.min_by_key(|&part| {
             let free = usize::from(self.free[part]);
             // Too few for the rest: take the largest such part, to use the fewest cores.
             if free < left {
-                (1, CoreUse::Held, usize::MAX - free)
+                (1, CoreUse::Own, usize::MAX - free)
             } else {
                 (0, self.core_use(part), free)
             }
@@ -366,16 +449,30 @@ impl<'m> View<'m> {
     }
 }
 
-/// What taking CPUs of a core means. The order is the order of preference.
+/// What taking CPUs of a core means. The order is the order of preference for the rest of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum CoreUse {
-    /// The container holds other CPUs of the core already.
-    Held,
+    /// The container holds other CPUs of the core already, and nobody else does.
+    Own,
+    /// Both the container and others hold CPUs of the core already.
+    OwnShared,
     /// Other containers have CPUs of the core.
     Partial,
     /// The pod holds the CPUs of the core anyway.
     Reusable,
     Whole,
+}
+
+impl CoreUse {
+    /// `is_whole` if no other container has a CPU of the core.
+    fn of(is_held: bool, is_whole: bool) -> CoreUse {
+        match (is_held, is_whole) {
+            (true, true) => CoreUse::Own,
+            (true, false) => CoreUse::OwnShared,
+            (false, true) => CoreUse::Whole,
+            (false, false) => CoreUse::Partial,
+        }
+    }
 }
 
 fn count_by_part(cells: &Cells, cpus: &CpuSet) -> Vec<u16> {

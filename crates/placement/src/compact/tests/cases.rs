@@ -64,6 +64,24 @@ fn fewer_nodes_come_before_distance_and_distance_before_caches() {
 }
 
 #[test]
+fn sockets_come_before_distance_and_remainders() {
+    // Nodes 1 and 2 would fit better, and nobody knows that they are far from each other.
+    let flat = Shape { sockets: 2, nodes: 2, uncores: 2, cores: 4, threads: 1 }.build();
+    check(&flat, 10, "0-5,8-15,16-19", "0-5,8-11");
+    // One node has both sockets: all CPUs come from one of them.
+    let mut cpus: Vec<_> = caches(4, 4).cpus().to_vec();
+    cpus.iter_mut().for_each(|cpu| cpu.socket = cpu.id / 8);
+    let one_node = Topology::build(topology::Facts { cpus, ..Default::default() }).unwrap();
+    check(&one_node, 5, "0-3,8,12-15", "8,12-15");
+    check(&one_node, 6, "0-2,4-7,8-10", "0-2,4-6");
+}
+
+#[test]
+fn whole_cores_of_all_chosen_caches_come_before_shared_ones() {
+    check(&smt(), 8, "0-3,8-9,4-7,12-13", "0-1,4-5,8-9,12-13");
+}
+
+#[test]
 fn caches_with_the_smallest_sufficient_remainder_are_used() {
     check(&caches(4, 8), 4, "0-7,8-13,16-20,24-26", "16-19");
     check(&caches(4, 8), 10, "0-7,8-13,16-20,24-25", "0-7,24-25");
@@ -300,7 +318,7 @@ fn an_explanation_lists_node_sets_caches_and_costs() {
     assert_eq!(
         weighed.reasons,
         [
-            "placement compact: fewest NUMA nodes, then nearest nodes, most room for large requests, fewest uncore caches, fewest shared cores, smallest remainders. Chosen: 1 NUMA node, 2 uncore caches, 0 shared cores.",
+            "placement compact: fewest NUMA nodes, then fewest sockets, nearest nodes, most room for large requests, fewest uncore caches, fewest shared cores, most CPUs of ended init containers, fewest broken cores, smallest remainders. Chosen: 1 NUMA node, 2 uncore caches, 0 shared cores.",
             "topologyManagerPolicy restricted admits 1 NUMA node.",
         ]
     );

@@ -42,8 +42,10 @@ fn policies() -> impl Strategy<Value = TopologyPolicy> {
     prop::sample::select(TopologyPolicy::ALL.to_vec())
 }
 
-/// The number of nodes, the sum of their distances, and the number of caches.
-fn cost(machine: &Topology, cpus: &CpuSet) -> (usize, u64, usize) {
+/// The number of nodes and of sockets, the sum of the nodes' distances, and the number of caches.
+type SetCost = (usize, usize, u64, usize);
+
+fn cost(machine: &Topology, cpus: &CpuSet) -> SetCost {
     let nodes = machine.nodes().iter().enumerate();
     let used: Vec<usize> =
         nodes.filter(|(_, node)| !node.cpus.is_disjoint(cpus)).map(|(at, _)| at).collect();
@@ -53,8 +55,10 @@ fn cost(machine: &Topology, cpus: &CpuSet) -> (usize, u64, usize) {
             distance += u64::from(machine.nodes()[one].distances[other]);
         }
     }
-    let caches = machine.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
-    (used.len(), distance, caches)
+    let touched = |domains: &[topology::Domain]| {
+        domains.iter().filter(|domain| !domain.cpus.is_disjoint(cpus)).count()
+    };
+    (used.len(), touched(machine.sockets()), distance, touched(machine.uncores()))
 }
 
 fn subsets(of: CpuSet, n: usize) -> impl Iterator<Item = CpuSet> {
@@ -82,7 +86,7 @@ fn fewest(mut sizes: Vec<usize>, n: usize) -> usize {
 }
 
 /// The least cost of all legal answers.
-fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
+fn best(machine: &Topology, request: &Request) -> Option<SetCost> {
     let n = request.cpus;
     let reserved = request.settings.reserved;
     let mut usable = request.free - reserved;
@@ -126,9 +130,10 @@ fn best(machine: &Topology, request: &Request) -> Option<(usize, u64, usize)> {
     };
     let legal = subsets(offered, n).filter(whole);
     let costs = legal.map(|set| cost(machine, &set));
-    let costs = costs.filter(|(nodes, _, caches)| *nodes <= width && *caches <= most);
+    let costs = costs.filter(|(nodes, .., caches)| *nodes <= width && *caches <= most);
     if takes_caches {
-        return costs.min_by_key(|&(nodes, distance, caches)| (caches, nodes, distance));
+        return costs
+            .min_by_key(|&(nodes, sockets, distance, caches)| (caches, nodes, sockets, distance));
     }
     costs.min()
 }
@@ -158,7 +163,9 @@ proptest! {
         // Where requests must fit one node, room for others there comes before caches.
         let counts_room = matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
         let is_checked = request.pod_options.takes_caches() || !counts_room;
-        let rank = |(nodes, distance, caches)| (nodes, distance, if is_checked { caches } else { 0 });
+        let rank = |(nodes, sockets, distance, caches)| {
+            (nodes, sockets, distance, if is_checked { caches } else { 0 })
+        };
         prop_assert_eq!(actual.map(rank), best(&machine, &request).map(rank));
     }
 

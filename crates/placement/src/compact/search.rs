@@ -211,27 +211,29 @@ impl CostSearch<'_, '_> {
             self.chosen.sort_by_key(|&at| self.caches[at].load.free);
             return self.offer(&pool);
         }
-        let fewest =
-            if self.view.sizes.is_empty() { self.enough(&pool) } else { self.that_add_up() };
+        let others = self.caches[self.held..].iter();
+        self.most = others.map(|cache| cache.load.free).max().unwrap_or(0);
+        let (fewest, adding_up) = if self.view.sizes.is_empty() {
+            (self.enough(pool.free), Vec::new())
+        } else {
+            let adding_up = self.that_add_up();
+            (adding_up.as_ref().map(Vec::len), adding_up.unwrap_or_default())
+        };
         let Some(fewest) = fewest else { return false };
-        if fewest.len() > self.demand.most_caches {
+        if fewest > self.demand.most_caches {
             return false;
         }
-        self.cost.caches = fewest.len();
+        self.cost.caches = fewest;
         if self.best.as_ref().is_some_and(|best| best.cost < self.cost) {
             return true;
         }
-        let mut all = pool;
-        self.caches[self.held..].iter().for_each(|cache| all.add(&cache.load));
-        let others = self.caches[self.held..].iter();
-        self.most = others.map(|cache| cache.load.free).max().unwrap_or(0);
-        let are_few = combinations(self.caches.len() - self.held, fewest.len()) <= ALL_SETS;
-        if are_few && (fewest.len() <= 2 || !all.is_regular()) {
-            self.extend(pool, self.held, fewest.len())
+        let are_few = combinations(self.caches.len() - self.held, fewest) <= ALL_SETS;
+        if are_few && (fewest <= 2 || !self.is_regular()) {
+            self.extend(pool, self.held, fewest)
         } else if self.view.sizes.is_empty() {
-            self.closest(&pool, fewest.len())
+            self.closest(&pool, fewest)
         } else {
-            self.offer_also(pool, &fewest)
+            self.offer_also(pool, &adding_up)
         }
     }
 
@@ -268,18 +270,30 @@ impl CostSearch<'_, '_> {
         }
     }
 
-    /// The fewest caches that, in addition to `pool`, have enough CPUs.
-    fn enough(&self, pool: &Load) -> Option<Vec<usize>> {
-        let mut others: Vec<usize> = (self.held..self.caches.len()).collect();
-        others.sort_by_key(|&at| Reverse(self.caches[at].load.free));
-        let mut free = pool.free;
-        let mut fewest = Vec::new();
-        while free < self.demand.cpus {
-            let next = *others.get(fewest.len())?;
-            free += self.caches[next].load.free;
-            fewest.push(next);
+    /// The fewest caches that, in addition to `free` CPUs, have enough.
+    fn enough(&self, mut free: usize) -> Option<usize> {
+        let n = self.demand.cpus;
+        if free >= n {
+            return Some(0);
+        }
+        if free + self.most >= n {
+            return Some(1);
+        }
+        let others = self.caches[self.held..].iter();
+        let mut others: Vec<usize> = others.map(|cache| cache.load.free).collect();
+        others.sort_unstable();
+        let mut fewest = 0;
+        while free < n {
+            free += others.pop()?;
+            fewest += 1;
         }
         Some(fewest)
+    }
+
+    fn is_regular(&self) -> bool {
+        let mut all = Load::default();
+        self.caches.iter().for_each(|cache| all.add(&cache.load));
+        all.is_regular()
     }
 
     /// The fewest caches whose cores add up, in addition to those that the container uses already.
@@ -305,13 +319,14 @@ impl CostSearch<'_, '_> {
         if count == 0 {
             return self.offer(&pool);
         }
-        if pool.free + count * self.most < self.demand.cpus {
-            return false;
-        }
         let mut is_found = false;
         for at in from..=self.caches.len() - count {
+            let load = &self.caches[at].load;
+            if pool.free + load.free + (count - 1) * self.most < self.demand.cpus {
+                continue;
+            }
             let mut pool = pool;
-            pool.add(&self.caches[at].load);
+            pool.add(load);
             self.chosen.push(at);
             is_found |= self.extend(pool, at + 1, count - 1);
             self.chosen.pop();

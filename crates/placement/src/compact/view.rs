@@ -112,12 +112,14 @@ impl Load {
     /// and none that shares as few breaks fewer, if the container holds none.
     pub(super) fn core_cost(&self, n: usize) -> CoreCost {
         let mut left = n;
-        for (size, count) in (1..).zip(self.own_cores) {
-            let taken = usize::from(count).min(left / size);
-            left -= taken * size;
-            if taken < count.into() {
-                let own: usize = self.own_cores[size - 1..].iter().map(|&n| usize::from(n)).sum();
-                return CoreCost { shared: own - taken, broken: 0 };
+        if self.own_cores != Counts::default() {
+            for (size, count) in (1..).zip(self.own_cores) {
+                let taken = usize::from(count).min(left / size);
+                left -= taken * size;
+                if taken < count.into() {
+                    let own = self.own_cores[size - 1..].iter().copied().map(usize::from);
+                    return CoreCost { shared: own.sum::<usize>() - taken, broken: 0 };
+                }
             }
         }
         let whole = self.in_whole_cores(left);

@@ -67,8 +67,8 @@ pub(super) fn granted(
     {
         return Err((rejection, None));
     }
-    let scope = terms.pod_options.settings(&node.settings.placement).topology_manager.scope;
-    let demand = memory::demand(node, books, pod, container, scope);
+    let settings = terms.pod_options.settings(&node.settings.placement);
+    let demand = memory::demand(node, books, pod, container, &settings);
     let open = match &demand {
         Some(MemoryDemand::Open(request)) => Some(request),
         Some(MemoryDemand::Known(_)) | None => None,
@@ -120,6 +120,9 @@ fn shared_memory(
         let supply = NodeSupply::of(node, books);
         let all = exclusive_request(node, &supply, pod, Reuse::NONE, CpuSet::EMPTY, demand, terms);
         let mut all = Box::new(all);
+        if pod.lacks_cores(node, node.free(books), &settings) {
+            all.settings.options.full_pcpus_only = false;
+        }
         return match place_with_memory(machine, &mut all, memory) {
             Ok((placement, nodes)) => Ok((nodes, Some((demand, placement.hint)))),
             Err(rejection) => Err((rejection, Some(all))),

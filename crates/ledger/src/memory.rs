@@ -15,7 +15,7 @@ use cpuset::NodeSet;
 use placement::memory_manager::{
     Amounts, MemoryKind, MemoryRequest, NodeMemoryClaim, PodMemory, Room,
 };
-use placement::{Rejection, Scope};
+use placement::{PlacementSettings, Rejection, Scope};
 use std::collections::BTreeMap;
 
 /// The memory that a new container is counted with.
@@ -32,7 +32,7 @@ pub(super) fn demand<'a>(
     books: &'a Books,
     pod: &'a PodEntry,
     container: &Container,
-    scope: Scope,
+    settings: &PlacementSettings,
 ) -> Option<MemoryDemand<'a>> {
     let capacity = node.settings.memory.as_ref()?;
     let name = container.name.as_str();
@@ -50,19 +50,21 @@ pub(super) fn demand<'a>(
     }
     let of_pod = pod.containers().filter(|(other, _)| *other != name);
     let of_pod = of_pod.filter_map(|(_, entry)| entry.memory.clone());
-    let whole = if scope == Scope::Pod && !pod.pod.limits.is_empty() {
+    let in_pod_scope = settings.topology_manager.scope == Scope::Pod;
+    let whole = if in_pod_scope && !pod.pod.limits.is_empty() {
         // As far as they are known: runtimes do not report the huge pages of a pod.
         let mut whole = pod.pod.limits.clone();
         amounts.iter().for_each(|(kind, bytes)| {
             whole.entry(*kind).or_insert(*bytes);
         });
-        Some(PodMemory { amounts: whole, held: of_pod.collect() })
+        let lacks_cores = pod.lacks_cores(node, node.free(books), settings);
+        Some(PodMemory { amounts: whole, held: of_pod.collect(), lacks_cores })
     } else {
         None
     };
     Some(MemoryDemand::Open(MemoryRequest {
         capacity,
-        claims: others(books, &pod.pod.uid, &[name]).collect(),
+        claims: others(books, &pod.pod.uid, &[name]).chain(&pod.vacated).collect(),
         reusable: reusable.iter().filter_map(|(_, entry)| entry.memory.clone()).collect(),
         amounts,
         pod: whole,
@@ -141,11 +143,7 @@ pub(super) fn enter(
         None => Vec::new(),
     };
     let Some(pod) = books.pod_mut(uid) else { return };
-    for name in reused {
-        if let Some(entry) = pod.container_mut(&name) {
-            entry.memory = None;
-        }
-    }
+    reused.iter().for_each(|name| pod.vacate(name));
     if let Some(entry) = pod.container_mut(&container.name) {
         entry.memory = claim;
     }
@@ -176,7 +174,9 @@ pub(super) fn ended(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     let amounts = counted(pod, &next, &entry.limits, &reusable);
     let nodes = entry.memory.as_ref().map_or(memory.nodes, |claim| claim.nodes);
     if Room::new(capacity, others(books, uid, &[name, &next])).has(&amounts, nodes) {
-        books.change_container(uid, name, |entry| entry.memory = None);
+        if let Some(pod) = books.pod_mut(uid) {
+            pod.vacate(name);
+        }
         books.change_container(uid, &next, |entry| {
             entry.memory = Some(NodeMemoryClaim { nodes, amounts })
         });

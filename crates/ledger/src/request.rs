@@ -8,7 +8,8 @@ use super::terms::Terms;
 use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::{MemoryRequest, place_with_memory};
 use placement::{
-    self, DeviceNodes, IsolatedCpus, Placement, PodDemand, Rejection, Request, Reuse, Scope,
+    self, DeviceNodes, IsolatedCpus, Placement, PlacementSettings, PodDemand, Rejection, Request,
+    Reuse, Scope,
 };
 use topology::Topology;
 
@@ -47,7 +48,7 @@ impl NodeSupply {
         &self,
         node: &Node,
         pod: &PodEntry,
-        settings: &placement::PlacementSettings,
+        settings: &PlacementSettings,
     ) -> usize {
         let required = settings.isolated == IsolatedCpus::Require;
         let all = if required { self.promised_isolated } else { self.promised };

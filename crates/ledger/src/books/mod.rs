@@ -201,6 +201,7 @@ impl Books {
     pub(super) fn forget_memory(&mut self) {
         self.remembered_memory.clear();
         for pod in self.pods.values_mut() {
+            pod.vacated.clear();
             pod.containers.values_mut().for_each(|entry| entry.memory = None);
         }
     }

@@ -9,8 +9,10 @@ use crate::model::{
 use crate::note::Subject;
 use crate::policy::Mechanism;
 use cpuset::{CgroupPath, CpuSet};
+use placement::cores::{CoreSizes, only_whole_cores};
+use placement::memory_manager::{Amounts, NodeMemoryClaim};
 use placement::pod_options::Margin;
-use placement::{Hint, Reuse};
+use placement::{Hint, PlacementSettings, Reuse};
 use std::collections::BTreeMap;
 use topology::{Domain, Topology};
 
@@ -30,6 +32,10 @@ pub(crate) struct PodEntry {
     /// The NUMA affinity of its last exclusive CPUs, and [`PodEntry::demand`] at that time. In pod
     /// scope its other containers get the same affinity.
     pub(crate) affinity: Option<(usize, Hint)>,
+    /// The NUMA nodes of ended init containers whose memory is free again, as claims without
+    /// amounts. The kubelet admits all containers of a pod before it starts one, so under its rule
+    /// memory that these had ties their nodes for each later container of the pod.
+    pub(crate) vacated: Vec<NodeMemoryClaim>,
     /// Whether all of its containers share CPUs, even those that request whole ones.
     pub(crate) opted_out: bool,
     pub(crate) pool: PoolKind,
@@ -56,6 +62,7 @@ impl PodEntry {
             promises_nothing: false,
             lacks_cpus: false,
             affinity: None,
+            vacated: Vec::new(),
             opted_out: false,
             pool: PoolKind::General,
             own_pool: None,
@@ -169,6 +176,16 @@ impl PodEntry {
         held.all(|(name, entry)| {
             claims.next().is_some_and(|claim| self.has_claim(name, entry, claim))
         })
+    }
+
+    /// Frees the memory of an ended init container.
+    pub(crate) fn vacate(&mut self, name: &str) {
+        let Some(entry) = self.containers.get_mut(name) else { return };
+        let Some(NodeMemoryClaim { nodes, .. }) = entry.memory.take() else { return };
+        let tie = NodeMemoryClaim { nodes, amounts: Amounts::new() };
+        if !self.vacated.contains(&tie) {
+            self.vacated.push(tie);
+        }
     }
 
     pub(super) fn memory_claims(&self) -> impl Iterator<Item = MemoryClaim> {
@@ -471,6 +488,20 @@ impl PodEntry {
         let apart = self.containers.values().filter(|entry| !entry.pod_options().shares_affinity());
         let apart: usize = apart.filter_map(ContainerEntry::claim).map(|claim| claim.len()).sum();
         Some(budget.saturating_sub(apart))
+    }
+
+    /// Whether whole cores of `free` and its own CPUs cannot meet [`PodEntry::demand`]. As in the
+    /// kubelet, the container that lacks them is refused, and none for the CPUs of the pod.
+    pub(crate) fn lacks_cores(
+        &self,
+        node: &Node,
+        free: CpuSet,
+        settings: &PlacementSettings,
+    ) -> bool {
+        let machine = &node.topology;
+        let usable = (free | self.held_with_pod_affinity()) - settings.reserved;
+        let adds_up = |n| CoreSizes::of(machine, &only_whole_cores(machine, &usable)).add_up_to(n);
+        settings.options.full_pcpus_only && self.demand().is_some_and(|n| n > 0 && !adds_up(n))
     }
 
     /// [`PodEntry::demand`] for a request of `n` CPUs of a supply: at least these, and the CPUs

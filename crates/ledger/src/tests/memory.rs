@@ -383,6 +383,63 @@ fn the_memory_of_an_ended_init_container_is_used_again() {
     }
 }
 
+/// The kubelet admits all containers of a pod before it starts the first one.
+#[test]
+fn later_containers_avoid_the_nodes_of_an_ended_init_container() {
+    let machine = Machine { sockets: 4, cores: 4, ..Machine::default() };
+    let memory = Some(capacity(4));
+    let ledger =
+        Ledger::new(machine.topology().unwrap(), Settings { memory, ..settings() }, Vec::new());
+    let mut node = Node { ledger, set: BTreeMap::new() };
+    let a = limited("a", 500, 28);
+    let start = |node: &mut Node, name: &str, memory| {
+        let init = ["init", "next"].contains(&name);
+        let kind = if init { ContainerKind::Init } else { ContainerKind::App };
+        let container = Container { kind, ..limited_container(&a, name, 100, memory) };
+        let set = create(node, &a, container).unwrap();
+        if init {
+            node.stop(&format!("a-{name}"));
+        }
+        set
+    };
+    assert_eq!(start(&mut node, "init", 15), "0-15 on 0,1");
+    assert_eq!(start(&mut node, "next", 13), "0-15 on 0,1");
+    assert_eq!(start(&mut node, "one", 5), "0-15 on 2");
+    assert_eq!(start(&mut node, "two", 3), "0-15 on 2");
+    check(&node, &["uid-a/one: 5 on 2", "uid-a/two: 3 on 2"]);
+    // Other pods do not, and nothing is refused for it.
+    assert_eq!(run(&mut node, "b", 500, 10).unwrap(), "0-15 on 0");
+    assert_eq!(start(&mut node, "three", 10), "0-15 on 3");
+    assert_eq!(start(&mut node, "four", 10), "0-15 on 1");
+}
+
+/// Whichever container of a pod comes first: one that shares CPUs, or one with whole cores.
+#[test]
+fn in_pod_scope_the_container_that_lacks_whole_cores_is_refused() {
+    let machine = Machine { cores: 8, threads: 2, ..Machine::default() };
+    for policy in TopologyPolicy::ALL {
+        for engine in EngineKind::ALL {
+            for (milli, memory) in [(500, 2), (500, 9), (2000, 2), (2000, 9)] {
+                let mut settings = counting(policy);
+                settings.memory = Some(capacity(1));
+                settings.placement.engine = engine;
+                settings.placement.options.full_pcpus_only = true;
+                settings.placement.topology_manager.scope = Scope::Pod;
+                let ledger = Ledger::new(machine.topology().unwrap(), settings, Vec::new());
+                let mut node = Node { ledger, set: BTreeMap::new() };
+                let whole = milli / 1000 * 1000 + 3000;
+                let a = limited("a", whole, memory + 2);
+                create(&mut node, &a, limited_container(&a, "one", milli, memory)).unwrap();
+                let refused = limited_container(&a, "two", 3000, 2);
+                let expect = "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not \
+                    multiple cpus per core = 2";
+                let why = create(&mut node, &a, refused).unwrap_err();
+                assert_eq!(why, expect, "{policy:?}, {engine:?}, {milli}m, {memory}");
+            }
+        }
+    }
+}
+
 /// The runtime may have made the cgroup of the second container already, and changes only its record then.
 #[test]
 fn memory_that_moves_to_a_starting_container_is_sent_again_after_its_start() {

@@ -36,6 +36,9 @@ pub struct PodMemory {
     pub amounts: Amounts,
     /// The claims of its other containers, which are a part of that.
     pub held: Vec<NodeMemoryClaim>,
+    /// Whether whole cores cannot meet the CPUs of the pod. As in the kubelet, the container that
+    /// lacks them is refused then, and not the first one for the memory of all.
+    pub lacks_cores: bool,
 }
 
 impl<'a> MemoryRequest<'a> {
@@ -51,8 +54,7 @@ impl<'a> MemoryRequest<'a> {
     /// This request, for one type.
     fn only(&self, kind: MemoryKind) -> MemoryRequest<'a> {
         let pod = self.pod.as_ref();
-        let pod =
-            pod.map(|pod| PodMemory { amounts: only(kind, &pod.amounts), held: pod.held.clone() });
+        let pod = pod.map(|pod| PodMemory { amounts: only(kind, &pod.amounts), ..pod.clone() });
         MemoryRequest { amounts: only(kind, &self.amounts), pod, ..self.clone() }
     }
 }
@@ -135,6 +137,7 @@ impl Search<'_, '_> {
         // Without an offer the affinity does not say that the pod's other containers have room.
         if let (None, Some(pod), None) = (self.chosen, &self.memory.pod, offer)
             && self.policy.is_strict()
+            && !pod.lacks_cores
         {
             let whole = self.room.allocate_by(&pod.amounts, &pod.held, hint, attempt.sharing);
             whole.map_err(Failure::Memory)?;

@@ -345,7 +345,7 @@ proptest! {
             whole.1 += case.others.0;
             case.others.1.iter().for_each(|(kind, bytes)| *whole.0.entry(*kind).or_default() += bytes);
         }
-        let pod = PodMemory { amounts: whole.0.clone(), held: Vec::new() };
+        let pod = PodMemory { amounts: whole.0.clone(), held: Vec::new(), lacks_cores: false };
         let pod = if in_pod_scope { Some(pod) } else { None };
         let first = MemoryRequest {
             capacity: &capacity,

@@ -131,21 +131,34 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
         if let Some(file) = find(dir, "memory-hints") {
             reports.push(each(&file, |vector| memory::check(vector, &machines))?);
         }
-        if let Some(sequence) = find(dir, "memory-sequence") {
-            let mut cpus = memory_sequence::CpuMachines::new();
-            let read = each(&file, |machine| memory_sequence::read(machine, &mut cpus))?;
-            if !read.failures.is_empty() {
-                reports.push(read);
-            }
-            let mut tally = Tally::default();
-            let check = |vector| memory_sequence::check(vector, &cpus, &machines, &mut tally);
-            let report = each(&sequence, check)?;
-            reports.push(Report { tally, ..report });
-        }
         if let Some(file) = find(dir, "memory-config") {
             reports.push(each(&file, |vector| memory_config::check(vector, &machines))?);
         }
     }
+    for more in ["", "-more"] {
+        let machines = find(dir, &format!("memory-machines{more}"));
+        let sequence = find(dir, &format!("memory-sequence{more}"));
+        if let (Some(machines), Some(sequence)) = (machines, sequence) {
+            reports.extend(memory_sequences(&machines, &sequence)?);
+        }
+    }
+    Ok(reports)
+}
+
+/// Runs a file of sequences on a file of machines, which is reported if it cannot be read.
+fn memory_sequences(machines: &Path, sequence: &Path) -> io::Result<Vec<Report>> {
+    let mut memory = memory::MemoryMachines::new();
+    let mut cpus = memory_sequence::CpuMachines::new();
+    let read = [
+        each(machines, |machine| memory::read(machine, &mut memory))?,
+        each(machines, |machine| memory_sequence::read(machine, &mut cpus))?,
+    ];
+    let mut reports: Vec<Report> =
+        read.into_iter().filter(|report| !report.failures.is_empty()).collect();
+    let mut tally = Tally::default();
+    let check = |vector| memory_sequence::check(vector, &cpus, &memory, &mut tally);
+    let report = each(sequence, check)?;
+    reports.push(Report { tally, ..report });
     Ok(reports)
 }
 

@@ -119,6 +119,10 @@ impl PodSpec {
         self.init.iter().any(|spec| spec.name == name && !spec.restartable)
     }
 
+    pub(super) fn is_app(&self, name: &str) -> bool {
+        self.containers.iter().any(|spec| spec.name == name)
+    }
+
     /// Whether more decides about it than CPUs and memory.
     pub(super) fn is_beyond_memory(&self) -> bool {
         let devices = self.all().any(|(_, spec)| spec.devices.is_some());
@@ -133,6 +137,11 @@ impl PodSpec {
     pub(super) fn leaves_init_memory(&self) -> bool {
         let of = |spec: &ContainerSpec| spec.limits().is_some_and(|limits| !limits.is_empty());
         self.init.iter().any(|spec| !spec.restartable && of(spec))
+    }
+
+    /// Whether an init container has whole CPUs.
+    pub(super) fn leaves_init_cpus(&self) -> bool {
+        self.init.iter().any(|spec| !spec.restartable && spec.whole_cpus() > 0)
     }
 
     /// The most memory at a time, as for CPUs.
@@ -187,9 +196,8 @@ impl PodSpec {
         node: &Node,
         theirs: &BTreeMap<String, CpuSet>,
     ) -> Option<&'static str> {
-        let leaves_cpus = self.init.iter().any(|spec| !spec.restartable && spec.whole_cpus() > 0);
         let budget = (self.budget(false, node.is_pod_level()).0 / 1000) as usize;
-        if !leaves_cpus || node.has_bubbles() {
+        if !self.leaves_init_cpus() || node.has_bubbles() {
             return None;
         }
         let Some((ours, held)) = node.answered(&self.name) else {

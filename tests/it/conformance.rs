@@ -25,7 +25,7 @@ fn vectors() -> PathBuf {
 #[test]
 fn every_vector_gets_the_kubelets_answer_or_a_legal_one() {
     let reports = runner::run(&vectors()).unwrap();
-    assert_eq!(reports.len(), 13);
+    assert_eq!(reports.len(), 14);
     for report in reports {
         println!("{report}");
         assert!(report.passed > 0, "{report}");

@@ -225,9 +225,13 @@ pub(super) fn adopt_one(
     if pod.pod.qos != Qos::Guaranteed || entry.memory.is_some() {
         return;
     }
+    let set = entry.applied.mems().filter(|set| !set.intersection(capacity.all()).is_empty());
+    let is_foreign = entry.applied.has_foreign_mems();
     let mut amounts = counted(pod, name, &entry.limits, &[]);
     if let Some(recorded) = recorded {
-        if container.outdated || entry.limits.is_empty() {
+        // A claim is on disk before its nodes are set: the update is still due.
+        let is_due = !is_foreign && set.is_some_and(|set| !recorded.nodes.is_subset(set));
+        if container.outdated || entry.limits.is_empty() || is_due {
             amounts.clone_from(&recorded.amounts);
         }
         // Its limit may be the pod's, of which the record knows its part.
@@ -235,15 +239,13 @@ pub(super) fn adopt_one(
         let part = |kind: &MemoryKind| recorded.amounts.get(kind).copied();
         amounts.retain(|kind, _| !is_of_pod(kind) || part(kind).is_some());
         for (kind, bytes) in amounts.iter_mut().filter(|(kind, _)| is_of_pod(kind)) {
-            *bytes = part(kind).unwrap_or(*bytes);
+            // A limit below its part has been resized.
+            *bytes = part(kind).map_or(*bytes, |part| part.min(*bytes));
         }
     }
-    let set = entry.applied.mems().filter(|set| !set.intersection(capacity.all()).is_empty());
-    let is_foreign = entry.applied.has_foreign_mems();
     let nodes = match (set, recorded.map(|claim| claim.nodes)) {
         // With further nodes, it is that of a claim that could not be saved.
         (Some(set), Some(claimed)) if is_foreign || claimed.is_subset(set) => set,
-        // A claim is on disk before its nodes are set: the update is still due.
         (_, Some(claimed)) => claimed,
         (set, None) => set.unwrap_or(capacity.all()),
     };

@@ -27,15 +27,18 @@ pub(crate) fn update(
     }
     let entry = books.container(&uid, &container.name).map(|container| container.entry);
     let was_left_alone = entry.is_some_and(|entry| entry.left_alone.is_some());
+    let memory = resized_memory(node, books, &uid, &container.name, requested.limits.clone());
     if !node.assigns() || was_left_alone || container.left_alone.is_some() {
         standby::update(node, books, &uid, &container, requested);
+        if let Ok(Some(memory)) = memory {
+            memory.record(books, &uid, &container.name);
+        }
         return Ok(());
     }
     if let (Some(cpus), Some(pod)) = (requested.cpus, books.pod(&uid)) {
         let subject = pod.subject(&container);
         books.journal.note(true, subject, What::Contested(cpus));
     }
-    let memory = resized_memory(node, books, &uid, &container.name, requested.limits);
     let resized = memory.and_then(|memory| {
         resize(node, books, &uid, &container, requested.cpu)?;
         Ok(memory)

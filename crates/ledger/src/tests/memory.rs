@@ -287,6 +287,23 @@ fn memory_that_grew_stays_on_the_nodes_of_its_claim_if_they_are_not_set_yet() {
     assert_eq!(sent_mems(&mut after), []);
 }
 
+/// The kubelet has resized the pod, too, while the plugin did not run.
+#[test]
+fn memory_that_shrank_is_counted_with_its_new_limit() {
+    for pod_limit in [8, 3] {
+        let mut before = single_numa_node();
+        assert_eq!(run(&mut before, "a", 2000, 8).unwrap(), "2-3 on 0");
+        let settings = before.ledger.settings().clone();
+        let ledger = Ledger::new(two_nodes(), settings, before.ledger.claims().collect());
+        let ledger = ledger.with_memory(before.ledger.memory_claims().collect());
+        let mut after = Node { ledger, set: BTreeMap::new() };
+        let a = limited("a", 2000, pod_limit);
+        let of_a = listed(limited_container(&a, "c", 2000, 3), "2-3", &[0]);
+        after.event(Event::Synchronize { pods: vec![a], containers: vec![of_a] }).unwrap();
+        check(&after, &["uid-a/c: 3 on 0"]);
+    }
+}
+
 /// A resize could not be saved: the state file has the claim from before.
 #[test]
 fn memory_is_counted_on_all_nodes_that_are_set_if_its_claim_has_fewer() {
@@ -356,14 +373,15 @@ fn a_take_over_counts_limits_on_the_nodes_that_the_kubelet_has_set() {
             node.event(event).unwrap();
         }
         let b = limited("b", 2000, 7);
+        resize(&mut node, &limited("a", 2000, 8), 8, 6).unwrap();
         let of_b = listed(limited_container(&b, "c", 2000, 7), "2-3", &[0]);
         node.event(Admission::Create { pod: b.clone(), container: of_b.clone() }).unwrap();
         node.event(Event::Started { pod: b, container: of_b }).unwrap();
         node.event(Event::Stance { stance: Stance::Assign, claims: Vec::new() }).unwrap();
-        check(&node, &["uid-a/c: 8 on 1", "uid-b/c: 7 on 0"]);
+        check(&node, &["uid-a/c: 6 on 1", "uid-b/c: 7 on 0"]);
         assert!(sent_mems(&mut node).iter().all(Option::is_none));
-        let expect = refused("memory 4", "NUMA node 0 3, NUMA node 1 2");
-        assert_eq!(run(&mut node, "c", 2000, 4).unwrap_err(), expect);
+        let expect = refused("memory 5", "NUMA node 0 3, NUMA node 1 4");
+        assert_eq!(run(&mut node, "c", 2000, 5).unwrap_err(), expect);
     }
 }
 

@@ -128,7 +128,7 @@ impl Vector {
             reserved: &reserved,
             node_allocatable,
         };
-        Some(match config.check(machine) {
+        Some(match config.check(machine, |_| true) {
             Ok(capacity) => {
                 let ours = capacity.as_ref().map(blocks);
                 let mut theirs = self.allocatable.clone();

@@ -47,7 +47,8 @@ use fields::Values;
 use ledger::{Exposure, Policy, Settings};
 use memory::MemoryPolicy;
 use placement::memory_manager::{
-    Capacity, CapacityError, MAX_OFFERED_NODES, MemoryConfigError, MemoryManagerConfig,
+    Capacity, CapacityError, MAX_MEMORY_NODES, MAX_OFFERED_NODES, MemoryConfigError,
+    MemoryManagerConfig,
 };
 use placement::{
     IsolatedCpus, NodeLimit, OddSizes, Options, ReserveError, SettingsError, TopologyManager,
@@ -423,12 +424,13 @@ impl Config {
             );
             self.source.at(memory::POLICY, why)
         })?;
-        let policy = settings.placement.topology_manager.policy;
-        if policy != TopologyPolicy::None && nodes.len() > MAX_OFFERED_NODES {
+        let is_aligned = settings.placement.topology_manager.policy != TopologyPolicy::None;
+        let most = if is_aligned { MAX_OFFERED_NODES } else { MAX_MEMORY_NODES };
+        if is_aligned && topology.cpu_nodes() > most {
             let why = format!(
-                "with memoryManagerPolicy: Static, a machine of more than {MAX_OFFERED_NODES} NUMA nodes \
+                "with memoryManagerPolicy: Static, a machine of more than {most} NUMA nodes with CPUs \
                  needs none, and this one has {}",
-                nodes.len()
+                topology.cpu_nodes()
             );
             return Err(self.source.at("topologyManagerPolicy", why));
         }
@@ -438,7 +440,11 @@ impl Config {
             reserved: &memory.reserved,
             node_allocatable: reserved.memory().plus(memory.threshold().of(total)),
         };
-        written.check(&nodes).map_err(|error| self.explain_memory(&error))
+        let has_cpus =
+            |id| topology.nodes().iter().any(|node| node.id == id && !node.cpus.is_empty());
+        // So many nodes are the memory of GPUs, which a kubelet would give to containers.
+        let counted = |id| nodes.len() <= most || has_cpus(id);
+        written.check(&nodes, counted).map_err(|error| self.explain_memory(&error))
     }
 
     fn topology_manager_on(&self, topology: &Topology) -> Result<TopologyManager, ConfigError> {

@@ -152,9 +152,10 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     if entry.applied.has_foreign_mems() {
         return None;
     }
-    if let (Some(memory), Some(capacity)) = (&entry.memory, &node.settings.memory) {
+    if let (Some(memory), Some(_)) = (&entry.memory, &node.settings.memory) {
         // A container that has never been bound can use all nodes anyway.
-        let is_unbound = memory.nodes == capacity.all() && entry.applied.mems().is_none();
+        let is_all = all_memory(&node.topology).is_some_and(|all| all.is_subset(memory.nodes));
+        let is_unbound = is_all && entry.applied.mems().is_none();
         return if is_unbound { None } else { Some(memory.nodes) };
     }
     let claim = if node.settings.mems_follow_cpus { entry.claim() } else { None };

@@ -12,6 +12,7 @@ use super::claim::MemoryClaim;
 use super::model::{Container, ContainerKind, PodUid, Qos};
 use super::node::Node;
 use cpuset::NodeSet;
+use placement::memory::all_memory;
 use placement::memory_manager::{
     Amounts, MemoryKind, MemoryRequest, NodeMemoryClaim, PodMemory, Room,
 };
@@ -247,7 +248,10 @@ pub(super) fn adopt_one(
         // With further nodes, it is that of a claim that could not be saved.
         (Some(set), Some(claimed)) if is_foreign || claimed.is_subset(set) => set,
         (_, Some(claimed)) => claimed,
-        (set, None) => set.unwrap_or(capacity.all()),
+        // It may use the nodes that are not counted, too.
+        (set, None) => set.unwrap_or_else(|| {
+            all_memory(&node.topology).unwrap_or(NodeSet::EMPTY).union(capacity.all())
+        }),
     };
     if amounts.is_empty() {
         return;

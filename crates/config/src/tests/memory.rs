@@ -12,7 +12,10 @@ fn two_nodes() -> Topology {
 }
 
 fn with_memory(machine: &str) -> Topology {
-    let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
+    with_memory_of(machine.parse::<Machine>().unwrap().topology().unwrap())
+}
+
+fn with_memory_of(topology: Topology) -> Topology {
     let memory = topology.nodes().iter().map(|node| (node.id, 4 << 30)).collect();
     topology.with_memory(&Sizes {
         memory,
@@ -298,12 +301,45 @@ fn a_machine_has_known_memory_and_a_bounded_number_of_nodes() {
     refuses_on(
         &nine,
         &aligned,
-        "line 3: topologyManagerPolicy: with memoryManagerPolicy: Static, a machine of more than 8 NUMA nodes needs \
-         none, and this one has 9",
+        "line 3: topologyManagerPolicy: with memoryManagerPolicy: Static, a machine of more than 8 NUMA nodes with \
+         CPUs needs none, and this one has 9",
     );
     refuses_on(
         &with_memory("numa:17 core:1"),
         text,
-        "line 1: memoryManagerPolicy: memory is counted on machines of at most 16 NUMA nodes, and this one has 17",
+        "line 1: memoryManagerPolicy: memory is counted on machines of at most 16 NUMA nodes with CPUs, and this one has \
+         17",
+    );
+}
+
+/// Two Grace CPUs with the memory of 8 GPUs, or of 32.
+#[test]
+fn only_nodes_with_cpus_count_for_the_limits() {
+    let text = |policy: &str| {
+        format!(
+            "memoryManagerPolicy: Static\ntopologyManagerPolicy: {policy}\n\
+             reservedMemory: [{{numaNode: 0, limits: {{memory: 100Mi}}}}]\n"
+        )
+    };
+    for (memory_only, policy, counted) in [
+        (6, "restricted", 8),
+        (8, "restricted", 2),
+        (8, "none", 10),
+        (14, "none", 16),
+        (32, "none", 2),
+        (32, "single-numa-node", 2),
+    ] {
+        let machine = Machine { sockets: 2, cores: 4, memory_only, ..Machine::default() };
+        let machine = with_memory_of(machine.topology().unwrap());
+        let settings = resolve_on(&machine, &text(policy)).unwrap();
+        assert_eq!(mebibytes(&settings).len(), counted, "{memory_only} {policy}");
+    }
+    refuses_on(
+        &with_memory_of(
+            Machine { sockets: 9, memory_only: 8, ..Machine::default() }.topology().unwrap(),
+        ),
+        &text("restricted"),
+        "line 2: topologyManagerPolicy: with memoryManagerPolicy: Static, a machine of more than 8 NUMA nodes with \
+         CPUs needs none, and this one has 9",
     );
 }

@@ -385,6 +385,22 @@ fn a_take_over_counts_limits_on_the_nodes_that_the_kubelet_has_set() {
     }
 }
 
+/// Nodes 2 and 3 are the memory of GPUs.
+#[test]
+fn memory_that_is_not_counted_is_not_given() {
+    let machine = Machine { sockets: 2, cores: 8, memory_only: 2, ..Machine::default() };
+    let machine = machine.topology().unwrap();
+    let ledger = Ledger::new(machine, counting(TopologyPolicy::None), Vec::new());
+    let mut node = Node { ledger, set: BTreeMap::new() };
+    let a = limited("a", 2000, 2);
+    let of_a = listed(limited_container(&a, "c", 2000, 2), "2-3", &[]);
+    node.ledger.apply(Event::Synchronize { pods: vec![a], containers: vec![of_a] });
+    check(&node, &["uid-a/c: 2 on 0,1,2,3"]);
+    assert!(sent_mems(&mut node).iter().all(Option::is_none));
+    assert_eq!(run(&mut node, "b", 2000, 15).unwrap(), "4-5 on 0,1");
+    assert!(run(&mut node, "c", 2000, 4).is_err());
+}
+
 /// The limit of such a pod is the larger one of both limits.
 #[test]
 fn the_memory_of_an_ended_init_container_is_used_again() {

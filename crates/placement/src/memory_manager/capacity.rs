@@ -4,7 +4,7 @@ use super::amounts::{Amounts, MemoryKind};
 use cpuset::NodeSet;
 use std::collections::BTreeSet;
 
-/// The most NUMA nodes of a machine whose memory is counted. The work of a decision doubles with each.
+/// The most NUMA nodes of a machine whose memory is counted; others may have memory only. The work of a decision doubles with each.
 pub const MAX_MEMORY_NODES: usize = 16;
 
 /// What a NUMA node has, and what of it is reserved for the system.
@@ -28,7 +28,7 @@ pub struct Capacity {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityError {
     #[error(
-        "memory is counted on machines of at most {MAX_MEMORY_NODES} NUMA nodes, and this one has {0}"
+        "memory is counted on machines of at most {MAX_MEMORY_NODES} NUMA nodes with CPUs, and this one has {0}"
     )]
     TooManyNodes(usize),
     /// The kubelet's subtraction has no sign, and leaves an enormous node.

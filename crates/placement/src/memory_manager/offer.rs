@@ -6,7 +6,7 @@ use super::{Amounts, NodeMemoryClaim, Room};
 use crate::hint::Hint;
 use cpuset::NodeSet;
 
-/// The most NUMA nodes of a machine on which memory and CPUs are chosen together: the limit that the
+/// The most NUMA nodes with counted memory on which memory and CPUs are chosen together: the limit that the
 /// topology manager has by default.
 pub const MAX_OFFERED_NODES: usize = 8;
 

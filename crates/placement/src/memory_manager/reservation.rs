@@ -104,12 +104,16 @@ fn together(errors: &[LimitError]) -> String {
 impl MemoryManagerConfig<'_> {
     /// Checks the configuration in the kubelet's order.
     ///
-    /// `machine` has nothing reserved yet. The result is what containers can be given, or `None` if
-    /// the policy counts no memory.
+    /// `machine` has nothing reserved yet. The result is what containers can be given of the nodes
+    /// that are `counted`, or `None` if the policy counts no memory.
     ///
     /// # Errors
     /// The first reason not to start.
-    pub fn check(&self, machine: &[NodeMemory]) -> Result<Option<Capacity>, MemoryConfigError> {
+    pub fn check(
+        &self,
+        machine: &[NodeMemory],
+        counted: impl Fn(usize) -> bool,
+    ) -> Result<Option<Capacity>, MemoryConfigError> {
         self.check_limits()?;
         let nodes = match self.policy {
             "None" => None,
@@ -119,7 +123,8 @@ impl MemoryManagerConfig<'_> {
         };
         self.check_total(machine)?;
         // The kubelet counts by node only after it has checked the machine as a whole.
-        Ok(nodes.map(Capacity::new).transpose()?)
+        let Some(nodes) = nodes else { return Ok(None) };
+        Ok(Some(Capacity::new(nodes.into_iter().filter(|node| counted(node.id)))?))
     }
 
     fn check_limits(&self) -> Result<(), MemoryConfigError> {
@@ -316,7 +321,8 @@ mod tests {
             limits: vec![((*kind).to_owned(), *amount)],
         };
         let reserved: Vec<MemoryReservation> = limits.iter().map(reservation).collect();
-        MemoryManagerConfig { policy, reserved: &reserved, node_allocatable }.check(&machine())
+        MemoryManagerConfig { policy, reserved: &reserved, node_allocatable }
+            .check(&machine(), |_| true)
     }
 
     #[track_caller]

@@ -120,7 +120,7 @@ fn shared_memory(
         let supply = NodeSupply::of(node, books);
         let all = exclusive_request(node, &supply, pod, Reuse::NONE, CpuSet::EMPTY, demand, terms);
         let mut all = Box::new(all);
-        if pod.lacks_cores(node, node.free(books), &settings) {
+        if pod.lacks_cores(&node.topology, node.free(books), &settings) {
             all.settings.options.full_pcpus_only = false;
         }
         return match place_with_memory(machine, &mut all, memory) {

@@ -58,7 +58,7 @@ pub(super) fn demand<'a>(
         amounts.iter().for_each(|(kind, bytes)| {
             whole.entry(*kind).or_insert(*bytes);
         });
-        let lacks_cores = pod.lacks_cores(node, node.free(books), settings);
+        let lacks_cores = pod.lacks_cores(&node.topology, node.free(books), settings);
         Some(PodMemory { amounts: whole, held: of_pod.collect(), lacks_cores })
     } else {
         None

@@ -494,11 +494,10 @@ impl PodEntry {
     /// kubelet, the container that lacks them is refused, and none for the CPUs of the pod.
     pub(crate) fn lacks_cores(
         &self,
-        node: &Node,
+        machine: &Topology,
         free: CpuSet,
         settings: &PlacementSettings,
     ) -> bool {
-        let machine = &node.topology;
         let usable = (free | self.held_with_pod_affinity()) - settings.reserved;
         let adds_up = |n| CoreSizes::of(machine, &only_whole_cores(machine, &usable)).add_up_to(n);
         settings.options.full_pcpus_only && self.demand().is_some_and(|n| n > 0 && !adds_up(n))

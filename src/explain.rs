@@ -76,7 +76,7 @@ fn no_record(args: &ExplainArgs, node: Option<&str>) -> String {
     format!(
         "no record of {of}{within}: it is not on {node}, not created yet, or its refusal is too long ago. To find its node, and ask there:\n\
          kubectl get pod -A -o wide | grep -E ' {row} '\n\
-         {IN_POD} explain {of}"
+         {IN_POD}/nri-cpu-manager explain {of}"
     )
 }
 

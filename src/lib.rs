@@ -16,7 +16,12 @@ use terminal::UsageError;
 
 /// Topology-aware CPU pinning for Kubernetes nodes.
 #[derive(Debug, Parser)]
-#[command(name = "nri-cpu-manager", version, max_term_width = 100)]
+#[command(
+    name = "nri-cpu-manager",
+    version,
+    max_term_width = 100,
+    after_help = "Machines, configurations, simulations, and a node before the plugin is on it: cpuctl"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -199,7 +199,9 @@ fn every_command_is_accepted() {
         let mut shown = BTreeSet::new();
         for (path, text) in guides() {
             for code in code(&text) {
-                let Some((_, command)) = code.split_once(&format!("{program} ")) else { continue };
+                let Some((before, command)) = code.split_once(&format!("{program} ")) else {
+                    continue;
+                };
                 let command = command.split(['>', '<', '|', '#', ')']).next().unwrap();
                 let command = command.replace('"', "");
                 let words: Vec<&str> = command.split_whitespace().collect();
@@ -208,7 +210,8 @@ fn every_command_is_accepted() {
                     words.into_iter().filter(|word| !word.contains(":2")).collect();
                 let Some(first) = words.first() else { continue };
                 if !subcommands.contains(*first) {
-                    let typed = code.trim_start_matches(['$', '#', ' ']).starts_with(program);
+                    let typed = before.is_empty()
+                        || ["$ ", "# ", "-- /"].iter().any(|start| before.ends_with(start));
                     let other =
                         |(_, cli): &(_, clap::Command)| cli.find_subcommand(first).is_some();
                     if typed && programs().iter().any(other) {
@@ -287,7 +290,8 @@ fn every_command_in_a_pod_of_the_plugin_names_the_node() {
                     .find(|word| !["-i", "-f", "--previous"].contains(word))
                     .unwrap();
                 commands += 1;
-                let is_one_pod = of == "$POD" && names_the_node || command.starts_with(FIND_POD);
+                let is_found = command.trim_start_matches("-i ").starts_with(FIND_POD);
+                let is_one_pod = of == "$POD" && names_the_node || is_found;
                 // Logs of all nodes, and of a job.
                 let others = verb == "logs" && (of == "-l" || of.starts_with("job/"));
                 if !is_one_pod && !others {

@@ -235,7 +235,7 @@ async fn a_refusal_is_explained_until_the_container_is_admitted() {
             &text,
             &[
                 "no record of ns/db/c: it is not on node node, not created yet, or its refusal is too long ago. To find its node, and ask there:\n",
-                "\nkubectl get pod -A -o wide | grep -E ' db '\nkubectl -n kube-system exec $(kubectl",
+                "\nkubectl get pod -A -o wide | grep -E ' db '\nkubectl -n kube-system exec -i $(kubectl",
                 " --field-selector spec.nodeName=NODE -o ",
                 "') -- /nri-cpu-manager explain ns/db/c",
             ],

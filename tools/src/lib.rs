@@ -18,7 +18,12 @@ use terminal::UsageError;
 
 /// CPU pinning for Kubernetes nodes with nri-cpu-manager: machines, configurations, nodes.
 #[derive(Debug, Parser)]
-#[command(name = "cpuctl", version, max_term_width = 100)]
+#[command(
+    name = "cpuctl",
+    version,
+    max_term_width = 100,
+    after_help = "The status of a node, and why a pod has its CPUs: nri-cpu-manager status, explain, noise"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -81,7 +81,7 @@ pub(crate) fn run(
 fn save(file: &Path, machine: &MachineFile) -> Result<String, Box<dyn Error>> {
     let version = env!("CARGO_PKG_VERSION");
     let yaml = serde_yaml::to_string(machine)?;
-    let text = format!("# A machine, written by nri-cpu-manager {version}.\n{yaml}");
+    let text = format!("# A machine, written by cpuctl {version}.\n{yaml}");
     if file == Path::new("-") {
         return Ok(text);
     }

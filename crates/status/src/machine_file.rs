@@ -24,7 +24,7 @@ pub struct MachineFile {
     pub numa_nodes: Vec<MachineNode>,
     /// Uncore caches (L3), by their lowest CPU.
     pub uncore_caches: Vec<Cache>,
-    /// The online CPUs of each core.
+    /// The online CPUs of each core, by the lowest one.
     pub cores: Vec<String>,
     /// If known, by socket; numbers restart in each socket.
     pub dies: Vec<Part>,
@@ -121,6 +121,9 @@ impl MachineFile {
                 *kinds.entry(kind).or_default() |= one;
             }
         }
+        // A core has its number from a CPU that may be offline.
+        let mut cores: Vec<CpuSet> = topology.cores().iter().map(|core| core.cpus).collect();
+        cores.sort_by_key(|cpus| cpus.iter().next());
         let of_kind = |kind| kinds.get(&kind).copied().unwrap_or_default().to_string();
         MachineFile {
             version: VERSION,
@@ -151,7 +154,7 @@ impl MachineFile {
                     bytes: sizes.caches.get(&one.id).and_then(|size| size.bytes),
                 })
                 .collect(),
-            cores: topology.cores().iter().map(|core| core.cpus.to_string()).collect(),
+            cores: cores.iter().map(ToString::to_string).collect(),
             dies: dies.iter().map(|(&(_, id), cpus)| Part { id, cpus: cpus.to_string() }).collect(),
             performance_cpus: of_kind(CoreKind::Performance),
             efficient_cpus: of_kind(CoreKind::Efficient),
@@ -276,7 +279,7 @@ fn of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machines::synthetic::Machine;
+    use machines::synthetic::{Machine, Numbering};
 
     fn rich() -> Topology {
         let machine = Machine {
@@ -311,6 +314,18 @@ mod tests {
         for (node, same) in smaller.nodes().iter().zip(topology.nodes()) {
             assert_eq!(node.memory, same.memory, "node {}", node.id);
         }
+    }
+
+    /// A core keeps its number when the CPU of that number goes offline.
+    #[test]
+    fn cores_are_in_the_order_of_their_online_cpus() {
+        let numbering = Numbering::Interleaved;
+        let machine = Machine { cores: 4, threads: 2, numbering, ..Machine::default() };
+        let smaller = machine.topology().unwrap().without(&"0".parse().unwrap()).unwrap();
+        let file = MachineFile::of(&smaller, &Sizes::default());
+        assert_eq!(file.cores, ["1,5", "2,6", "3,7", "4"]);
+        let (read, sizes) = file.read().unwrap();
+        assert_eq!(MachineFile::of(&read, &sizes), file);
     }
 
     #[test]

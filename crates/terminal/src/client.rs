@@ -11,16 +11,18 @@ use wording::printable;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the program in the plugin's pod on NODE: the start of a command. `exec daemonset/...` takes
-/// the pod of any node.
-pub const IN_POD: &str = "kubectl -n kube-system exec $(kubectl -n kube-system get pod \
+/// Runs a program in the plugin's pod on NODE: the start of a command. `exec daemonset/...` takes the
+/// pod of any node.
+pub const IN_POD: &str = "kubectl -n kube-system exec -i $(kubectl -n kube-system get pod \
     -l app.kubernetes.io/name=nri-cpu-manager --field-selector spec.nodeName=NODE \
-    -o jsonpath='{.items[0].metadata.name}') -- /nri-cpu-manager";
+    -o jsonpath='{.items[0].metadata.name}') -- ";
+/// Ends of such commands.
+const COMMANDS: &str = "/nri-cpu-manager status, or /cpuctl check-config - --live <FILE";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error(
-        "cannot connect to {}: {source}. Is the plugin running on this node, with this --state-dir? In Kubernetes: {IN_POD} status", path.display()
+        "cannot connect to {}: {source}. Is the plugin running on this node, with this --state-dir? In Kubernetes: {IN_POD}{COMMANDS}", path.display()
     )]
     Connect { path: PathBuf, source: io::Error },
     #[error("no answer from the plugin for {} s: it may be stopped or busy", TIMEOUT.as_secs())]
@@ -30,7 +32,7 @@ pub enum ClientError {
     #[error("{0}")]
     Refused(String),
     #[error(
-        "invalid answer from the plugin ({0}): it may have another version than this program: run the plugin's own. In Kubernetes: {IN_POD} status"
+        "invalid answer from the plugin ({0}): it may have another version than this program: run the one in the plugin's image. In Kubernetes: {IN_POD}{COMMANDS}"
     )]
     Form(#[from] serde_json::Error),
 }
@@ -125,7 +127,7 @@ mod tests {
     fn an_error_to_connect_has_the_command_for_the_pod_of_a_node() {
         let directory = tempfile::tempdir().unwrap();
         let error = ask(directory.path(), "/status").unwrap_err().to_string();
-        let in_pod = "In Kubernetes: kubectl -n kube-system exec $(kubectl -n kube-system get pod -l app.kubernetes.io/name=nri-cpu-manager --field-selector spec.nodeName=NODE -o jsonpath='{.items[0].metadata.name}') -- /nri-cpu-manager status";
+        let in_pod = "In Kubernetes: kubectl -n kube-system exec -i $(kubectl -n kube-system get pod -l app.kubernetes.io/name=nri-cpu-manager --field-selector spec.nodeName=NODE -o jsonpath='{.items[0].metadata.name}') -- /nri-cpu-manager status, or /cpuctl check-config - --live <FILE";
         assert!(error.ends_with(in_pod), "{error}");
     }
 

@@ -26,8 +26,15 @@ impl World {
             Ok(snapshot) => snapshot,
             Err(error) => return Some(format!("the snapshot cannot be read: {error}")),
         };
-        if serde_json::to_string(&snapshot).ok()? != json {
-            return Some("the snapshot is another one when it has been read".to_owned());
+        let again = serde_json::to_string(&snapshot).ok()?;
+        if again != json {
+            let same = json.bytes().zip(again.bytes()).take_while(|(one, other)| one == other);
+            let at = same.count().saturating_sub(40);
+            let part = |text: &str| text.chars().skip(at).take(100).collect::<String>();
+            let (before, after) = (part(&json), part(&again));
+            return Some(format!(
+                "the snapshot is another one when it has been read: {before:?}, and then {after:?}"
+            ));
         }
         let node = snapshot.node.as_ref()?;
         let page = fragment(Reader::Stranger(&Outline::of(&snapshot)));

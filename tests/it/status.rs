@@ -347,7 +347,10 @@ async fn an_unknown_field_is_ignored_and_a_missing_one_is_named() {
             object.remove(field).expect(field);
             let error = self::shown(&other, &[]).await.unwrap_err();
             let missing = format!("invalid answer from the plugin (missing field `{field}`)");
-            has(&error, &[&missing, "another version than this program: run the plugin's own"]);
+            has(
+                &error,
+                &[&missing, "another version than this program: run the one in the plugin's image"],
+            );
         }
     })
     .await;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use terminal::client;
 
 /// Runs `check-config`; returns its output, or its error. The machine is the daemon's,
@@ -78,7 +78,7 @@ fn a_missing_file_is_an_error() {
 }
 
 /// Files that are large or deep, on purpose or by mistake: each is rejected with one line, within
-/// two seconds and 32 MiB of memory, without the program's own text.
+/// two seconds of CPU time and 32 MiB of memory, without the program's own text.
 #[test]
 fn odd_files_are_rejected_with_little_time_and_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,18 +106,15 @@ fn odd_files_are_rejected_with_little_time_and_memory() {
         ),
     ] {
         fs::write(&file, &text).unwrap();
-        let start = Instant::now();
         let output = Command::new("sh")
-            .args(["-c", "ulimit -d 32768; exec \"$0\" check-config \"$1\" --topology epyc-9654"])
+            .args(["-c", "ulimit -d 32768; ulimit -t 2; exec \"$0\" check-config \"$1\" --topology epyc-9654"])
             .arg(env!("CARGO_BIN_EXE_cpuctl"))
             .arg(&file)
             .output()
             .unwrap();
-        let took = start.elapsed();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
         assert!(error.contains(expect) && error.len() < 5000, "{expect}: {error}");
-        assert!(took < Duration::from_secs(2), "{expect}: {took:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use super::memory::{self, MemoryDemand};
 use super::model::Container;
 use super::node::{Node, numa_nodes};
 use super::own_pool::{self, PodShare};
-use super::request::{NodeSupply, RefusedRequest, exclusive_request, place, reusable};
+use super::request::{NodeSupply, RefusedRequest, exclusive_request, lacks_cores, place, reusable};
 use super::terms::Terms;
 use cpuset::{CpuSet, NodeSet};
 use placement::memory_manager::{MemoryRequest, NodeMemoryClaim, place_memory, place_with_memory};
@@ -120,7 +120,7 @@ fn shared_memory(
         let supply = NodeSupply::of(node, books);
         let all = exclusive_request(node, &supply, pod, Reuse::NONE, CpuSet::EMPTY, demand, terms);
         let mut all = Box::new(all);
-        if pod.lacks_cores(&node.topology, node.free(books), &settings) {
+        if lacks_cores(node, books, pod, &settings) {
             all.settings.options.full_pcpus_only = false;
         }
         return match place_with_memory(machine, &mut all, memory) {

@@ -11,6 +11,7 @@ use super::books::{Books, ContainerEntry, PodEntry};
 use super::claim::MemoryClaim;
 use super::model::{Container, ContainerKind, PodUid, Qos};
 use super::node::Node;
+use super::request::lacks_cores;
 use cpuset::NodeSet;
 use placement::memory::all_memory;
 use placement::memory_manager::{
@@ -58,7 +59,7 @@ pub(super) fn demand<'a>(
         amounts.iter().for_each(|(kind, bytes)| {
             whole.entry(*kind).or_insert(*bytes);
         });
-        let lacks_cores = pod.lacks_cores(&node.topology, node.free(books), settings);
+        let lacks_cores = lacks_cores(node, books, pod, settings);
         Some(PodMemory { amounts: whole, held: of_pod.collect(), lacks_cores })
     } else {
         None

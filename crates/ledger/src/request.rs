@@ -73,6 +73,18 @@ fn requires_isolated(node: &Node, pod: &PodEntry) -> bool {
     pod_options.settings(&node.settings.placement).isolated == IsolatedCpus::Require
 }
 
+/// Whether a pod needs whole cores and cannot get them. As in the kubelet, the container that lacks
+/// them is refused, and none for the CPUs of the pod.
+pub(super) fn lacks_cores(
+    node: &Node,
+    books: &Books,
+    pod: &PodEntry,
+    settings: &PlacementSettings,
+) -> bool {
+    settings.options.full_pcpus_only
+        && pod.lacks_cores(&node.topology, node.free(books), settings.reserved)
+}
+
 /// The engine's answer, with the nodes of the memory if it is counted.
 pub(super) fn place(
     machine: &Topology,

@@ -12,7 +12,7 @@ use cpuset::{CgroupPath, CpuSet};
 use placement::cores::{CoreSizes, only_whole_cores};
 use placement::memory_manager::{Amounts, NodeMemoryClaim};
 use placement::pod_options::Margin;
-use placement::{Hint, PlacementSettings, Reuse};
+use placement::{Hint, Reuse};
 use std::collections::BTreeMap;
 use topology::{Domain, Topology};
 
@@ -490,17 +490,11 @@ impl PodEntry {
         Some(budget.saturating_sub(apart))
     }
 
-    /// Whether whole cores of `free` and its own CPUs cannot meet [`PodEntry::demand`]. As in the
-    /// kubelet, the container that lacks them is refused, and none for the CPUs of the pod.
-    pub(crate) fn lacks_cores(
-        &self,
-        machine: &Topology,
-        free: CpuSet,
-        settings: &PlacementSettings,
-    ) -> bool {
-        let usable = (free | self.held_with_pod_affinity()) - settings.reserved;
+    /// Whether whole cores of `free` and its own CPUs cannot meet [`PodEntry::demand`].
+    pub(crate) fn lacks_cores(&self, machine: &Topology, free: CpuSet, reserved: CpuSet) -> bool {
+        let usable = (free | self.held_with_pod_affinity()) - reserved;
         let adds_up = |n| CoreSizes::of(machine, &only_whole_cores(machine, &usable)).add_up_to(n);
-        settings.options.full_pcpus_only && self.demand().is_some_and(|n| n > 0 && !adds_up(n))
+        self.demand().is_some_and(|n| n > 0 && !adds_up(n))
     }
 
     /// [`PodEntry::demand`] for a request of `n` CPUs of a supply: at least these, and the CPUs

@@ -12,7 +12,6 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use std::error::Error;
 use std::io::Write;
-use terminal::UsageError;
 
 /// Topology-aware CPU pinning for Kubernetes nodes.
 #[derive(Debug, Parser)]
@@ -66,11 +65,6 @@ impl NamespaceArgs {
     fn includes(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
     }
-}
-
-/// The exit status of a command that failed.
-pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
-    if error.is::<UsageError>() { 2 } else { 1 }
 }
 
 impl Cli {

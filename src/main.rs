@@ -1,18 +1,11 @@
 //! The `nri-cpu-manager` command.
 
-use nri_cpu_manager::{Cli, exit_status};
-use std::io::{self, Write};
+use nri_cpu_manager::Cli;
+use std::io;
 use std::process::ExitCode;
+use terminal::{end, exit_status};
 
 fn main() -> ExitCode {
-    match Cli::from_process().command.run(&mut io::stdout(), &mut io::stderr()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error is the last resort; the exit code says the same.
-            for line in error.to_string().lines() {
-                let _ = writeln!(io::stderr(), "nri-cpu-manager: {line}");
-            }
-            ExitCode::from(exit_status(&*error))
-        }
-    }
+    let result = Cli::from_process().command.run(&mut io::stdout(), &mut io::stderr());
+    end("nri-cpu-manager", result, exit_status)
 }

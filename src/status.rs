@@ -1,6 +1,6 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
-use super::{NamespaceArgs, UsageError};
+use super::NamespaceArgs;
 use clap::{Args, ValueEnum};
 use cpuset::CpuSet;
 use ledger::PoolKind;
@@ -16,6 +16,7 @@ use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
+use terminal::UsageError;
 use terminal::client::{self, ClientError};
 use terminal::output::{Color, fitted, offer, show, table, terminal};
 use tokio::signal::unix::{SignalKind, signal};

@@ -12,9 +12,8 @@ use image::{Platform, Programs};
 /// The static programs that guests and containers need.
 #[derive(Debug, Clone)]
 pub struct Binaries {
-    /// The plugin, in the release profile.
-    pub plugin: PathBuf,
-    pub cpuctl: PathBuf,
+    /// What the image has, in the release profile.
+    pub programs: Programs,
     /// This crate's own command, for running scenarios inside a guest.
     pub lab: PathBuf,
     pub probe: PathBuf,
@@ -22,9 +21,9 @@ pub struct Binaries {
 
 impl Binaries {
     pub fn build() -> Result<Self> {
-        let Programs { plugin, cpuctl } = Self::shipped(Platform::HERE)?;
-        let own = programs()?;
-        Ok(Self { plugin, cpuctl, lab: own.join("lab"), probe: own.join("probe") })
+        let programs = Self::shipped(Platform::HERE)?;
+        let own = own_programs()?;
+        Ok(Self { programs, lab: own.join("lab"), probe: own.join("probe") })
     }
 
     /// For a machine's architecture: `here`, or built for the other one.
@@ -33,13 +32,13 @@ impl Binaries {
             return Ok(here.clone());
         }
         let lab = hack_build(platform, &["--lab"])?;
-        let Programs { plugin, cpuctl } = Self::shipped(platform)?;
-        Ok(Self { plugin, cpuctl, lab: lab.join("lab"), probe: lab.join("probe") })
+        let programs = Self::shipped(platform)?;
+        Ok(Self { programs, lab: lab.join("lab"), probe: lab.join("probe") })
     }
 
     /// The program for containers alone.
     pub fn probe() -> Result<PathBuf> {
-        Ok(programs()?.join("probe"))
+        Ok(own_programs()?.join("probe"))
     }
 
     /// An example of the library for NRI plugins.
@@ -47,12 +46,7 @@ impl Binaries {
         // The whole workspace, so that the dependencies are those of the tests.
         let script = "source hack/lib.sh; cargo_static build --workspace --example \"$0\"";
         run(in_repository(&mut command("bash", ["-c", script, name])))?;
-        Ok(programs()?.join("examples").join(name))
-    }
-
-    /// What the image has.
-    pub fn programs(&self) -> Programs {
-        Programs { plugin: self.plugin.clone(), cpuctl: self.cpuctl.clone() }
+        Ok(own_programs()?.join("examples").join(name))
     }
 
     /// With the command that users run.
@@ -67,7 +61,7 @@ fn hack_build(platform: Platform, arguments: &[&str]) -> Result<PathBuf> {
 
 /// The directory of this crate's programs, as static builds: the running program or test is one of
 /// them, or they are built.
-fn programs() -> Result<PathBuf> {
+fn own_programs() -> Result<PathBuf> {
     if cfg!(not(target_feature = "crt-static")) {
         return hack_build(Platform::HERE, &["--lab"]);
     }

@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     match on {
         Location::Host => {
-            let status = counting(&binaries.cpuctl, *seconds, loads).status();
+            let status = counting(&binaries.programs.cpuctl, *seconds, loads).status();
             let status = status.context("cannot start cpuctl")?;
             ensure!(status.success(), "cpuctl bench-gain noise: {status}");
         }

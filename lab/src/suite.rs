@@ -96,7 +96,7 @@ pub fn list() -> Result<()> {
 pub fn run(options: &Run) -> Result<()> {
     let mut binaries = Binaries::build()?;
     if let Some(plugin) = &options.plugin {
-        binaries.plugin.clone_from(plugin);
+        binaries.programs.plugin.clone_from(plugin);
     }
     let scenarios = scenarios(&options.scenario)?;
     let scenarios: Vec<Scenario> =

@@ -14,7 +14,6 @@ mod topology;
 use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::io::Write;
-use terminal::UsageError;
 
 /// CPU pinning for Kubernetes nodes with nri-cpu-manager: machines, configurations, nodes.
 #[derive(Debug, Parser)]
@@ -53,13 +52,11 @@ pub enum Command {
 
 /// The exit status of a command that failed.
 pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
-    if error.is::<UsageError>() {
-        2
-    } else if error.is::<bench_gain::Interrupted>() {
+    if error.is::<bench_gain::Interrupted>() {
         // As a shell reports a program that SIGINT ended.
         130
     } else {
-        1
+        terminal::exit_status(error)
     }
 }
 

@@ -2,18 +2,11 @@
 
 use clap::Parser;
 use cpuctl::{Cli, exit_status};
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
+use terminal::end;
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run(&mut io::stdout(), &mut io::stderr()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error is the last resort; the exit code says the same.
-            for line in error.to_string().lines() {
-                let _ = writeln!(io::stderr(), "cpuctl: {line}");
-            }
-            ExitCode::from(exit_status(&*error))
-        }
-    }
+    let result = Cli::parse().command.run(&mut io::stdout(), &mut io::stderr());
+    end("cpuctl", result, exit_status)
 }

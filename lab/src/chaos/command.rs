@@ -78,7 +78,7 @@ pub enum Location {
 pub fn run(options: &Options) -> Result<()> {
     let mut binaries = Binaries::build()?;
     if let Some(plugin) = &options.plugin {
-        binaries.plugin.clone_from(plugin);
+        binaries.programs.plugin.clone_from(plugin);
     }
     let summary = storm(options, &binaries)?;
     for finding in &summary.findings {
@@ -186,7 +186,7 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
             }
             let mut host = Host::start(options.software.version, &binaries.probe)?;
             let mut report = |text: &str| progress(text);
-            let shipped = Shipped::with(binaries.programs(), &cache::directory("host")?)?;
+            let shipped = Shipped::with(binaries.programs.clone(), &cache::directory("host")?)?;
             let mut testbed = Testbed::new(&mut host.node, &shipped, &mut report);
             let summary = testbed.run(|testbed| task.run(testbed));
             // Also after a failure.

@@ -109,7 +109,7 @@ pub(super) fn make_run(
     files::make_directory(&tree)?;
     files::copy(&binaries.lab, &tree.join("lab"))?;
     files::copy(&binaries.probe, &tree.join("probe"))?;
-    Shipped::copy(&binaries.programs(), &tree)?;
+    Shipped::copy(&binaries.programs, &tree)?;
     images::write_lab(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
     files::write(&tree.join("job.json"), job)?;
     let path = directory.join("run.ext4");

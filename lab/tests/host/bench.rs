@@ -23,7 +23,7 @@ pub(crate) fn shipped() -> &'static Shipped {
     static SHIPPED: OnceLock<Shipped> = OnceLock::new();
     SHIPPED.get_or_init(|| {
         let directory = lab::cache::directory("images").unwrap();
-        Shipped::with(binaries().programs(), &directory).unwrap()
+        Shipped::with(binaries().programs.clone(), &directory).unwrap()
     })
 }
 
@@ -46,7 +46,7 @@ impl Bench {
     pub(crate) fn plugin(&self) -> Plugin {
         let reserved = self.reserved();
         let config = format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n");
-        let setup = self.host.node.plugin(&binaries().plugin, &config).unwrap();
+        let setup = self.host.node.plugin(&binaries().programs.plugin, &config).unwrap();
         Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"))
     }
 

@@ -63,7 +63,7 @@ fn check_pinned(bench: &Bench) {
 /// The same sources and compiler must give the same image everywhere.
 #[test]
 fn the_program_does_not_contain_build_paths() {
-    let program = fs::read(&binaries().plugin).unwrap();
+    let program = fs::read(&binaries().programs.plugin).unwrap();
     let contains =
         |place: &str| program.windows(place.len()).any(|bytes| bytes == place.as_bytes());
     assert!(
@@ -233,7 +233,7 @@ fn containerd_1_7_reads_what_was_written() {
     };
     let usual = "version = 2\n# Ours.\n[plugins]\n  [plugins.\"io.containerd.internal.v1.opt\"]\n    path = \"/opt/x\"\n";
     let enable = || {
-        let mut cpuctl = Command::new(&binaries().cpuctl);
+        let mut cpuctl = Command::new(&binaries().programs.cpuctl);
         cpuctl.arg("enable-nri").arg("--config").arg(&config).output().unwrap().status
     };
     let crlf = usual.replace('\n', "\r\n");
